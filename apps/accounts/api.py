@@ -66,7 +66,7 @@ class ApiView(StrictView):
 
     request: ApiRequest
 
-    def given(self, writer: Serializer | None) -> dict[str, Any]:
+    def domain_arguments(self, writer: Serializer | None) -> dict[str, Any]:
         """Return the validated body with `by` and `at`: the arguments of a domain function."""
         if writer:
             sent = checked_data(writer(data=self.request.data, context={"request": self.request}))
@@ -78,23 +78,23 @@ class ApiView(StrictView):
 class ApiViewSet(ApiView, GenericViewSet[M]):
     """A viewset for authenticated users."""
 
-    def about(self) -> Any:
+    def find_target(self) -> Any:
         """Return the target of a command: the object of the URL, or None."""
         return self.get_object() if self.detail else None
 
     def check_allowed(self) -> None:
         """Look up the target, and apply the check that the call declares."""
-        self.refuse_unless(getattr(getattr(self, self.action), "allowed", None), self.about())
+        self.refuse_unless(getattr(getattr(self, self.action), "allowed", None), self.find_target())
 
-    def refuse_unless(self, allowed: Allowed | None, about: Any) -> None:
+    def refuse_unless(self, allowed: Allowed | None, target: Any) -> None:
         """Raise if the user may not make a call for a target, according to `allowed`."""
-        if allowed and allowed(self.request.user, about) is False:
+        if allowed and allowed(self.request.user, target) is False:
             self.permission_denied(self.request)
 
-    def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
+    def respond(self, result: Any, reader: Serializer | None, code: int = 200) -> Response:
         """Return the response of a command."""
         return Response(
-            reader(done, context=self.get_serializer_context()).data if reader else None,
+            reader(result, context=self.get_serializer_context()).data if reader else None,
             status=code,
         )
 
@@ -111,7 +111,7 @@ def command(
     """Declare a call that changes something.
 
     The method is `create`, `update` or `destroy`, or becomes a POST route of its name. It takes the
-    target (`about`), if any, and as keywords the body parsed by `writer`, `by` and `at`. The
+    target (`find_target`), if any, and as keywords the body parsed by `writer`, `by` and `at`. The
     response is its result, or else the target, as serialized by `reader`. `refused` documents
     errors in the schema. `allowed` is what `allowed_by` returns.
     """
@@ -120,13 +120,13 @@ def command(
     def declare(method: Callable[..., Any]) -> Callable[..., Response]:
         @wraps(method)
         def call(view: Any, request: ApiRequest, **_: str) -> Response:
-            about = view.about()
-            view.refuse_unless(allowed, about)
-            if about is None:
-                done = method(view, **view.given(writer))
+            target = view.find_target()
+            view.refuse_unless(allowed, target)
+            if target is None:
+                result = method(view, **view.domain_arguments(writer))
             else:
-                done = method(view, about, **view.given(writer))
-            response: Response = view.answer(about if done is None else done, reader, code)
+                result = method(view, target, **view.domain_arguments(writer))
+            response: Response = view.respond(target if result is None else result, reader, code)
             return response
 
         call.allowed = allowed  # type: ignore[attr-defined]

@@ -422,25 +422,32 @@ def _may_be_taken_by_name(user: User, identity: Identity) -> bool:
 
 def _follow_groups(user: User, groups: frozenset[str], at: datetime) -> None:
     """Grant and revoke the roles in `SSO_ROLES` by the user's groups; other roles are kept."""
-    by_group: dict[str, list[str]] = settings.SSO_ROLES
-    mapped = set().union(*by_group.values())
-    granted = set().union(*(by_group.get(group, ()) for group in groups))
-    experiments = {experiment.key: experiment for experiment in Experiment.objects.all()}
-    held: dict[str, Membership] = {}
+    roles_by_group: dict[str, list[str]] = settings.SSO_ROLES
+    # A role is written as in the setting: `approver`, or `liaison:NOVA` for one experiment.
+    all_roles: set[str] = set()
+    granted_roles: set[str] = set()
+    for group, roles in roles_by_group.items():
+        all_roles.update(roles)
+        if group in groups:
+            granted_roles.update(roles)
+    memberships: dict[str, Membership] = {}
     for membership in user.memberships.select_related("experiment"):
-        experiment = membership.experiment
-        held[f"{membership.role}:{experiment.key}" if experiment else membership.role] = membership
+        role = str(membership.role)
+        if membership.experiment:
+            role = f"{role}:{membership.experiment.key}"
+        memberships[role] = membership
 
-    for text in sorted(mapped):
-        role, _, key = text.partition(":")
+    experiments = {experiment.key: experiment for experiment in Experiment.objects.all()}
+    for role in sorted(all_roles):
+        name, _, key = role.partition(":")
         if key and key not in experiments:
             logger.warning("SSO_ROLES names the experiment %s, which does not exist", key)
-        elif text in granted and text not in held:
+        elif role in granted_roles and role not in memberships:
             grant_role(
-                user=user, role=Role(role), experiment=experiments.get(key), by=SIGN_ON, at=at
+                user=user, role=Role(name), experiment=experiments.get(key), by=SIGN_ON, at=at
             )
-        elif text not in granted and text in held:
-            revoke_role(membership=held[text], by=SIGN_ON, at=at)
+        elif role not in granted_roles and role in memberships:
+            revoke_role(membership=memberships[role], by=SIGN_ON, at=at)
 
 
 #: Maximum views that a user can save per list.

@@ -23,12 +23,12 @@ class Scope:
     @property
     def sees_all(self) -> bool:
         """Return whether the user belongs to the OPG, which works for all experiments."""
-        return any(role in OPG_ROLES and experiment is None for role, experiment in self.roles)
+        return any(role in OPG_ROLES and pk is None for role, pk in self.roles)
 
     @property
     def experiments(self) -> frozenset[int]:
         """The IDs of the experiments in which the user has a role."""
-        return frozenset(experiment for _, experiment in self.roles if experiment is not None)
+        return frozenset(pk for _, pk in self.roles if pk is not None)
 
     def has(self, role: Role, experiment_id: int | None = None) -> bool:
         """Return whether the user has the role for this experiment or for all."""
@@ -38,7 +38,7 @@ class Scope:
 
     def has_anywhere(self, role: Role) -> bool:
         """Return whether the user has the role for at least one experiment."""
-        return any(held == role for held, _ in self.roles)
+        return any(own_role == role for own_role, _ in self.roles)
 
     def sees(self, experiment_id: int | None) -> bool:
         """Return whether the user can see objects of this experiment (None: of no experiment)."""
@@ -56,8 +56,9 @@ def scope_of(user: Anyone) -> Scope:
     if user is None or isinstance(user, str) or not user.is_authenticated or not user.is_active:
         return NOBODY
     if not hasattr(user, "_scope"):
+        memberships = user.memberships.all()
         user._scope = Scope(
-            frozenset((held.role, held.experiment_id) for held in user.memberships.all())
+            frozenset((membership.role, membership.experiment_id) for membership in memberships)
         )
     return user._scope
 
@@ -74,9 +75,9 @@ def logins_of(user: Anyone) -> frozenset[tuple[str, str]]:
     return user._logins
 
 
-def has_login(user: Anyone, login: str, cluster: str) -> bool:
-    """Return whether a login on a cluster, by name, is the user's own."""
-    return not logins_of(user).isdisjoint({(login, cluster), (login, "")})
+def has_login(user: Anyone, login: str, cluster_name: str) -> bool:
+    """Return whether a login on a cluster is the user's own."""
+    return not logins_of(user).isdisjoint({(login, cluster_name), (login, "")})
 
 
 def is_opg(user: Anyone) -> bool:

@@ -54,6 +54,9 @@ SCORED = PRIORITISED - {_S.AWAITING_APPROVAL}
 #: States without submitted jobs, except tests. The request can still be split or combined.
 BEFORE_PRODUCTION = EDITABLE | {_S.SUBMITTED, _S.CHECKING, *CHANGEABLE}
 
+#: Requests in these states reserve no runs, seeds or datasets.
+UNCLAIMED = frozenset({_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED})
+
 
 #: The sign of each state on pages. Similar states share one.
 STATE_SIGNS = {

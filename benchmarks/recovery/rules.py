@@ -268,7 +268,7 @@ def _date(at: float) -> date:
 def _on_top_of(had: Asked, changes: ResourceChanges) -> Asked:
     """Return what a retry asks for: never less than the failed attempt."""
     earlier = ResourceChanges(had.memory_bytes, had.seconds, had.avoided_hosts)
-    now = changes.on_top_of(earlier)
+    now = changes.combined_with(earlier)
     return Asked(now.memory_bytes, now.time_limit_seconds, now.avoided_hosts, had.site)
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from apps.core.domain.quantities import (
     COUNT_HELP,
+    count_noun,
     format_count,
     format_duration,
     format_size,
@@ -182,3 +183,10 @@ def test_api_takes_the_quantities_of_the_form_and_of_yaml(method, nova, liaison,
     told = client.patch(f"/api/v1/requests/{made.key}/", wrong, content_type=JSON).json()
     assert list(told) == ["title", "stages.0.services", "stages.0.events"]
     assert told["stages.0.events"] == [COUNT_HELP]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (12_400, "12,400 jobs")]
+)
+def test_count_noun(count, text):
+    assert count_noun(count, "job") == text

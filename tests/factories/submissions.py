@@ -6,7 +6,7 @@ from apps.clusters.schedulers.base import JobState
 from apps.jobs.models import Job
 from apps.production.enums import PORTAL
 from apps.submission.domain.arrays.plan import lock_request, plan_retry
-from apps.submission.domain.arrays.submissions import failed_of
+from apps.submission.domain.arrays.submissions import unretried_indices
 from tests.factories.jobs import record, store
 from tests.factories.requests import AT
 
@@ -39,7 +39,7 @@ def retry_failed(submission, *, verdict="service", at=AT + timedelta(hours=1)):
     return plan_retry(
         submission=submission,
         request=lock_request(submission.request),
-        indices=failed_of(submission, verdict=verdict),
+        indices=unretried_indices(submission, verdict=verdict),
         by=PORTAL,
         at=at,
         reason="Service problem.",

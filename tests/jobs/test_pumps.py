@@ -12,7 +12,13 @@ from apps.jobs.models import Collection, Job
 from apps.production.models import Stage
 from apps.quality.checks import Histogram, Posted
 from apps.quality.domain.posts import histogram_problems, name_files, post_result
-from apps.submission.domain.arrays.scripts import StagePlan, _plain, _word, _words_of, write_script
+from apps.submission.domain.arrays.scripts import (
+    StagePlan,
+    _command_words,
+    _plain,
+    _word,
+    write_script,
+)
 from apps.submission.domain.arrays.submissions import read_ranges, write_ranges
 from apps.submission.web.templatetags.sent_jobs import numbers_of_jobs
 from tests.factories.jobs import AT, record, store
@@ -89,7 +95,7 @@ def test_words_of_a_command_are_quoted_in_no_time(part):
     word, texts = pumped(part)[: SIZE // len(part) * len(part)], {"output_dataset": "a'b"}
 
     def quote():
-        _words_of((word, (word, word)), texts)
+        _command_words((word, (word, word)), texts)
         _word(word, texts)
         _plain(word, texts)
 

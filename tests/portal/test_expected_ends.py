@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from apps.core.models import Event
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk.desk import desk_of
-from apps.production.domain.desk.sheet import sheet_of
+from apps.production.domain.desk.desk import read_desk
+from apps.production.domain.desk.sheet import read_sheet
 from apps.production.domain.forecast import forecast_of
 from apps.production.domain.priority.listing import queue_rows
 from apps.production.domain.priority.ranks import ranked_requests
@@ -154,9 +154,9 @@ def _check_unapproved(request, approver, browse, at):
     """The desk, its open sheet, the request's page,
     the checks and the API assume its approval in one class.
     """
-    row = desk_of(approver, at=at).rows[0]
+    row = read_desk(approver, at=at).rows[0]
     assert row.request == request
-    sheet = sheet_of(row, user=approver, at=at)
+    sheet = read_sheet(row, user=approver, at=at)
     forecast = sheet.prospects[request.requested_priority].forecast
     assert row.slack == slack_of(request.deadline, forecast, today=timezone.localdate(at))
     assert forecast.assumption.startswith("if approved now")

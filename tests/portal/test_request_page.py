@@ -42,7 +42,7 @@ from apps.progress.domain.needs import note_attention
 from apps.progress.domain.production_report import report_of
 from apps.progress.domain.stage_counts import progress_of
 from apps.progress.domain.stored_forecasts import keep_queue_forecasts
-from apps.quality.domain.facts import gather
+from apps.quality.domain.facts import gather_facts
 from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from apps.submission.models import Assignment, Submission
@@ -635,7 +635,7 @@ def test_job_that_completed_as_its_retry_did_counts_once(made, client, shifter):
     recount = {("reco", 0), ("reco", 1), ("reco", 3), ("merge", 0)}
     completed = {row.stage: row.completed for row in progress_of(running)}
     assert completed == Counter(name for name, _ in recount)
-    judged = {row.name: row.jobs.good for row in gather(running, catalogued={}).stages}
+    judged = {row.name: row.jobs.good for row in gather_facts(running, catalogued={}).stages}
     report = report_of(running, at=LATER)
     reported = {row["stage"]: row["completed_jobs"] for row in report["stages"]}
     assert judged == reported == completed

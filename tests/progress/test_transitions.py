@@ -239,7 +239,7 @@ def test_request_that_somebody_resumed_waits_for_another_job(alps, made, approve
 def test_progress_says_what_it_knows_and_what_not(alps, made):
     request = made("running")
     unknown = progress_now(request, at=END).stages[0]
-    assert (unknown.waiting, unknown.counted.files_in, unknown.expected.at) == (None, None, None)
+    assert (unknown.waiting, unknown.counts.files_in, unknown.expected.at) == (None, None, None)
     ran(alps, request, "generation", record(1, cpus=4))
     read = END + timedelta(minutes=6)  # well after the end of the job
     QueueReading.objects.create(cluster=alps, at=read)

@@ -23,7 +23,7 @@ from apps.production.models import Request
 from apps.progress.domain.weekly_report import (
     freeze_weekly_reports,
     next_report,
-    sentence_of,
+    summary_sentence,
     week_before,
     weekly_report_of,
 )
@@ -114,9 +114,9 @@ def test_figures_are_those_of_the_jobs_that_ended_in_the_week(
         "3 jobs finished, 66.7 % of them failed (50.0 % the week before); 4 of 6 core-hours were "
         "wasted."
     )
-    assert sentence_of(report) == told
+    assert summary_sentence(report) == told
     assert (
-        sentence_of(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING))
+        summary_sentence(weekly_report_of(nova, monday=date(2026, 1, 5), at=MORNING))
         == "No jobs finished."
     )
 

@@ -276,11 +276,11 @@ def test_pages_call_missing_events_an_estimate_only_if_they_are(
 
 def test_changes_of_a_retry_of_a_retry():
     half = ResourceChanges(events_part=2)
-    assert ResourceChanges(memory_bytes=7).on_top_of(half).events_part == 2
-    assert ResourceChanges(events_part=4).on_top_of(half).events_part == 4
-    assert half.on_top_of(half).events_part == 2, "a part of a split array is not halved again"
+    assert ResourceChanges(memory_bytes=7).combined_with(half).events_part == 2
+    assert ResourceChanges(events_part=4).combined_with(half).events_part == 4
+    assert half.combined_with(half).events_part == 2, "a part of a split array is not halved again"
     assert half.as_stored() == {"events_part": 2}
-    assert half.as_asked() == {}
+    assert half.as_requested() == {}
 
 
 def test_sentence_of_the_rule():

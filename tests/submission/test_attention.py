@@ -16,8 +16,8 @@ from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import Collection, Job, QueueCount, QueueReading
 from apps.notifications.models import Notification
 from apps.production.domain.approvals.inbox import inbox_items, step_for, waiting_for
-from apps.production.domain.desk.desk import bulk_approval, desk_of
-from apps.production.domain.desk.sheet import sheet_of
+from apps.production.domain.desk.desk import bulk_approval, read_desk
+from apps.production.domain.desk.sheet import read_sheet
 from apps.production.domain.forecast import Days, Expected
 from apps.production.domain.holds import lift_hold, place_hold
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
@@ -399,16 +399,16 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
     waiting = make("awaiting_approval")
 
     def expected_start():
-        [row] = desk_of(approver, at=AT).rows
+        [row] = read_desk(approver, at=AT).rows
         return row.estimate.begins
 
     assert expected_start() is None, "the pace of the queue is unknown"
     store_free_clusters(note_starts(at=AT))
     assert expected_start() == Days.exactly(AT.date())
-    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    sheet = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT)
     assert {choice.starts_on for choice in sheet.choices} == {cluster.name}
     urgent = make("awaiting_approval", deadline=AT.date() + DAY)
-    desk = desk_of(approver, at=AT)
+    desk = read_desk(approver, at=AT)
     starts = bulk_approval(desk.rows, desk.queue, user=approver, at=AT).starts
     assert starts == {urgent.pk: cluster.name}, "not both, as there is room for one"
     ticked = [f"{row.request.key}:{row.request.version}" for row in desk.rows]
@@ -419,7 +419,7 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
     large = make("awaiting_approval", stages=(stage("one", memory_bytes=10**12),))
     Cluster.objects.filter(pk=cluster.pk).update(max_memory_bytes=10**11)
     store_free_clusters(note_starts(at=AT))
-    rows = {row.request.pk: row for row in desk_of(approver, at=AT).rows}
+    rows = {row.request.pk: row for row in read_desk(approver, at=AT).rows}
     assert rows[large.pk].estimate.begins is None
     assert rows[waiting.pk].estimate.begins
 
@@ -430,7 +430,7 @@ def test_the_desk_expects_the_start_that_a_cluster_gives_once_approved(
 
     Request.objects.filter(pk=waiting.pk).update(requested_priority="urgent")
     assert expected_start() == Days.exactly(AT.date()), "it takes the room of the other"
-    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    sheet = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT)
     assert {choice.name: choice.moved_back.pks for choice in sheet.choices}["urgent"] == [queued.pk]
     [delayed] = sheet.choices[-1].moved_back.named
     assert (delayed.start_now, delayed.start_then) == (AT.date(), None)

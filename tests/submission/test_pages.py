@@ -63,10 +63,10 @@ def test_an_operator_sends_a_request_by_its_page(browse, shifter, make, cluster,
     Job.objects.filter(spool_id=submission.spool_id).update(
         requested_memory_bytes=4_000_000_000, wall_seconds=900
     )
-    page = client.get(url).content.decode()
-    asked = submission.tasks * 4 * 900 / 3600
-    used = unused = asked / 2
-    assert f"{used:.2g} <small>of {asked:.2g}, {unused:.2g} (50 %) unused</small>" in page
+    page = " ".join(client.get(url).content.decode().split())
+    requested = submission.tasks * 4 * 900 / 3600
+    used = unused = requested / 2
+    assert f"{used:.2g} <small>of {requested:.2g}, {unused:.2g} (50 %) unused</small>" in page
     assert "Retry failed jobs of one" in page
     assert "The portal has submitted nothing" not in page
     script = client.get(f"{url}1/script/")

@@ -1,6 +1,6 @@
 """Settings of the account and API tokens."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import messages
@@ -103,17 +103,24 @@ def _context(user: User, *, form: SettingsForm | None = None, **more: Any) -> di
     return {
         "form": form or SettingsForm(initial={"time_zone": user.time_zone}),
         "token_form": TokenForm(),
-        "tokens": _tokens_of(user),
+        "tokens": _token_uses(user),
         "memberships": user.memberships.select_related("experiment"),
         **more,
     }
 
 
-def _tokens_of(user: User) -> list[tuple[ApiToken, int, int]]:
-    """Return each token with its calls in this hour and its limit."""
+class TokenUse(NamedTuple):
+    """A token with its calls in this hour, and their limit."""
+
+    token: ApiToken
+    calls: int
+    limit: int
+
+
+def _token_uses(user: User) -> list[TokenUse]:
     at = timezone.now()
-    tokens = []
+    uses = []
     for token in ApiToken.objects.filter(user=user).order_by("-created"):
         quota = quota_of(token)
-        tokens.append((token, quota.add(token.token_key, 0, at=at), quota.most))
-    return tokens
+        uses.append(TokenUse(token, quota.add(token.token_key, 0, at=at), quota.most))
+    return uses

@@ -138,6 +138,12 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def count_noun(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 job`, `12,400 jobs`. The plural of the noun ends in s."""
+    plural = "" if count == 1 else "s"
+    return f"{count:,} {noun}{plural}"
+
+
 def _plain(amount: Decimal) -> str:
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -70,14 +70,14 @@ class MadeDatasetViewSet(OfRequests):
             check_may_make(self.request.user, production_request)
         return production_request
 
-    def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
+    def respond(self, result: Any, reader: Any = None, code: int = 200) -> Response:
         """Answer with the newest datasets of the request, newest first."""
-        return Response(MadeDatasetReader(made_datasets_of(done), many=True).data, status=code)
+        return Response(MadeDatasetReader(made_datasets_of(result), many=True).data, status=code)
 
     @extend_schema(responses=_MADE)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the newest 20 datasets that were made of files of a request, newest first."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @command(MadeDatasetWriter, _MADE)
     def make(self, production_request: Request, **fields: Any) -> None:

@@ -82,15 +82,15 @@ class StagingViewSet(OfRequests):
             check_may_stage(self.request.user, production_request)
         return production_request
 
-    def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
+    def respond(self, result: Any, reader: Any = None, code: int = 200) -> Response:
         """Answer with all stagings of the request, newest first."""
-        stagings = StagingRequest.objects.filter(request=done).select_related("catalogue")
+        stagings = StagingRequest.objects.filter(request=result).select_related("catalogue")
         return Response(StagingReader(stagings.order_by("-pk"), many=True).data, status=code)
 
     @extend_schema(responses=_STAGINGS)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the datasets of a request that are or were brought to disk, newest first."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @command(StagingWriter, _STAGINGS)
     def stage(self, production_request: Request, **fields: Any) -> None:

@@ -8,12 +8,12 @@ from django.db.models import QuerySet
 from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
 from apps.datasets.domain.steps import (
-    UNCLAIMED,
     concrete_names,
     names_that_fit,
     stages_of_scans,
 )
 from apps.datasets.models import Catalogue, KnownDataset
+from apps.production.enums import UNCLAIMED
 from apps.production.models import Stage
 
 
@@ -41,8 +41,8 @@ def _answered_at(answer: KnownDataset) -> float:
 def answers_for(names: Collection[str], user: Principal) -> Mapping[str, StoredAnswers]:
     """Return the stored answers about datasets by name, in at most three queries.
 
-    Datasets that only requests of experiments the user cannot see write have no rows, as if no
-    catalogue had been asked: nobody learns whether they exist.
+    A dataset has no rows if only requests write it that the user cannot see, as if no catalogue had
+    been asked: the user must not learn whether it exists.
     """
     shown = set(names) - _of_others(names, user)
     answers: dict[str, StoredAnswers] = {}
@@ -55,40 +55,41 @@ def answers_for(names: Collection[str], user: Principal) -> Mapping[str, StoredA
 
 
 def _of_others(names: Collection[str], user: Principal) -> set[str]:
-    """Return the datasets that other experiments write, and none that the user can see."""
+    """Return the datasets that only experiments write whose requests the user cannot see."""
     scope = scope_of(user)
     if scope.sees_all or not names:
         return set()
-    experiments: dict[str, set[int]] = {}
+    experiment_pks: dict[str, set[int]] = {}
     for name in names:
-        experiments[name] = set()
+        experiment_pks[name] = set()
     stages = Stage.objects.exclude(request__state__in=UNCLAIMED).order_by()
 
     writing = stages.filter(output_dataset__in=names).exclude(output_dataset="")
-    for name, experiment in writing.values_list("output_dataset", "request__experiment").distinct():
-        experiments[name].add(experiment)
+    rows = writing.values_list("output_dataset", "request__experiment").distinct()
+    for name, experiment_pk in rows:
+        experiment_pks[name].add(experiment_pk)
     # What an own request writes is shown in any case.
-    undecided = [name for name, writers in experiments.items() if not writers & scope.experiments]
-    for name, experiment in _written_by_scans(concrete_names(undecided), stages):
-        experiments[name].add(experiment)
+    undecided = [name for name, pks in experiment_pks.items() if not pks & scope.experiments]
+    for name, experiment_pk in _written_by_scans(concrete_names(undecided), stages):
+        experiment_pks[name].add(experiment_pk)
 
     others = set()
-    for name, writers in experiments.items():
-        if writers and not writers & scope.experiments:
+    for name, writer_pks in experiment_pks.items():
+        if writer_pks and not writer_pks & scope.experiments:
             others.add(name)
     return others
 
 
 def _written_by_scans(names: Sequence[str], stages: QuerySet[Stage]) -> list[tuple[str, int]]:
-    """Return the datasets that scans write, each with an experiment."""
+    """Return the datasets that scans write, each with the primary key of an experiment."""
     written: list[tuple[str, int]] = []
     if not names:
         return written
     columns = ("output_dataset", "request__scan", "request__experiment")
     scans = stages_of_scans(stages, ["output_dataset"], names)
-    for template, scan, experiment in scans.values_list(*columns):
+    for template, scan, experiment_pk in scans.values_list(*columns):
         for name in names_that_fit(names, template, scan):
-            written.append((name, experiment))
+            written.append((name, experiment_pk))
     return written
 
 

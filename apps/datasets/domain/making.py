@@ -5,7 +5,7 @@ Asking again is safe: a catalogue changes nothing if the dataset has exactly the
 completes what it left unfinished.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -62,42 +62,43 @@ def check_may_make(user: User, request: Request) -> None:
 
 def catalogues_that_make() -> list[Catalogue]:
     """Return the active catalogues in which the portal can make datasets; sends no request."""
-    able = []
+    catalogues = []
     for catalogue in Catalogue.objects.filter(active=True):
         try:
             adapter = open_adapter(catalogue)
         except base.CatalogueError:
             continue
         if isinstance(adapter, base.MakesDatasets):
-            able.append(catalogue)
-    return able
+            catalogues.append(catalogue)
+    return catalogues
 
 
-def chosen_names(stage: Stage, chosen: ChosenFiles) -> QuerySet[Any, str]:
+def names_of_files(stage: Stage, choice: ChosenFiles) -> QuerySet[Any, str]:
     """Return the names of these files of a stage, oldest first."""
-    if chosen == ChosenFiles.OUTPUTS:
+    if choice == ChosenFiles.OUTPUTS:
         outputs = OutputFile.objects.filter(stage=stage, counts=True).order_by("pk")
         return outputs.values_list("name", flat=True)
     files = InputFile.objects.filter(stage=stage).order_by("pk")
-    if chosen == ChosenFiles.MISSING:
+    if choice == ChosenFiles.MISSING:
         files = files.filter(state__in=NOT_IN_A_JOB)
-    elif chosen != ChosenFiles.ALL:
-        files = files.filter(state=FileState(chosen.value))
+    elif choice != ChosenFiles.ALL:
+        files = files.filter(state=FileState(choice.value))
     return files.values_list("name", flat=True)
 
 
-def source_of(stage: Stage, chosen: ChosenFiles) -> str:
+def source_dataset(stage: Stage, choice: ChosenFiles) -> str:
     """Return the dataset that these files are from; empty if it has no single name."""
-    name = stage.output_dataset if chosen == ChosenFiles.OUTPUTS else stage.input_dataset
+    name = stage.input_dataset
+    if choice == ChosenFiles.OUTPUTS:
+        name = stage.output_dataset
     return "" if has_placeholder(name) else name
 
 
-def suggested_name(request: Request, stage: Stage, chosen: ChosenFiles) -> str:
+def suggest_name(request: Request, stage: Stage, choice: ChosenFiles) -> str:
     """Return a name for a dataset of these files, in the scope of the dataset they are from."""
-    whole = source_of(stage, chosen)
-    scope, colon, _ = whole.rpartition(":")
+    scope, colon, _ = source_dataset(stage, choice).rpartition(":")
     key = request.key.lower().replace("-", "_")
-    return f"{scope}{colon}{key}_stage{stage.position + 1}_{chosen.value}"
+    return f"{scope}{colon}{key}_stage{stage.position + 1}_{choice.value}"
 
 
 @transaction.atomic
@@ -123,15 +124,13 @@ def order_dataset(
     stage = Stage.objects.filter(request=request, position=position).first()
     if stage is None:
         raise InvalidFields({"position": [f"{request} has no such stage."]})
-    chosen_catalogue = next(
-        (able for able in catalogues_that_make() if able.name == catalogue), None
-    )
-    if chosen_catalogue is None:
+    named_catalogues = [row for row in catalogues_that_make() if row.name == catalogue]
+    if not named_catalogues:
         raise InvalidFields({"catalogue": ["The portal makes no datasets in this catalogue."]})
     choice = ChosenFiles(chosen)
-    source = source_of(stage, choice)
+    source = source_dataset(stage, choice)
     _check_name(name, source)
-    files = list(chosen_names(stage, choice)[: MOST_FILES + 1])
+    files = list(names_of_files(stage, choice)[: MOST_FILES + 1])
     if not files:
         raise InvalidTransition(f"{request}: {stage.name} has no {choice.label}.")
     if len(files) > MOST_FILES:
@@ -148,22 +147,27 @@ def order_dataset(
         "requested_at": at,
         "due_at": at,
     }
-    made, is_new = MadeDataset.objects.get_or_create(
-        catalogue=chosen_catalogue, name=name, defaults=values
+    dataset, is_new = MadeDataset.objects.get_or_create(
+        catalogue=named_catalogues[0], name=name, defaults=values
     )
     if not is_new:
-        made = MadeDataset.objects.select_for_update(of=("self",)).get(pk=made.pk)
-        if made.request_id != request.pk:
-            raise InvalidFields({"name": ["Another request has a dataset of this name."]})
-        if made.state != MakingState.REFUSED:
-            if set(made.files) != set(files):
-                raise InvalidFields({"name": ["A dataset of this name has other files."]})
-            return made
+        dataset = MadeDataset.objects.select_for_update(of=("self",)).get(pk=dataset.pk)
+        _check_repeated(dataset, request, files)
+        if dataset.state != MakingState.REFUSED:
+            return dataset
         again = {**values, "state": MakingState.QUEUED, "attempts": 0, "last_error": ""}
-        MadeDataset.objects.filter(pk=made.pk).update(**again)
-        made.refresh_from_db()
-    _publish(made, kind="making.requested", by=by, at=at)
-    return made
+        MadeDataset.objects.filter(pk=dataset.pk).update(**again)
+        dataset.refresh_from_db()
+    _publish(dataset, kind="making.requested", by=by, at=at)
+    return dataset
+
+
+def _check_repeated(dataset: MadeDataset, request: Request, files: Collection[str]) -> None:
+    """Raise `InvalidFields` if a dataset is of another request or, unless refused, other files."""
+    if dataset.request_id != request.pk:
+        raise InvalidFields({"name": ["Another request has a dataset of this name."]})
+    if dataset.state != MakingState.REFUSED and set(dataset.files) != set(files):
+        raise InvalidFields({"name": ["A dataset of this name has other files."]})
 
 
 def _check_name(name: str, source: str) -> None:
@@ -190,47 +194,53 @@ def made_datasets_of(request: Request, position: int | None = None) -> list[Made
 def make_datasets(catalogue: Catalogue, *, now: Callable[[], datetime]) -> int:
     """Make the datasets that wait in a catalogue; return how many it made or refused."""
 
-    def ask(made: MadeDataset) -> None:
-        _make(catalogue, made)
-        _end(made, MakingState.MADE, now())
+    def ask(dataset: MadeDataset) -> None:
+        _make(catalogue, dataset)
+        _end(dataset, MakingState.MADE, now())
 
-    def refuse(made: MadeDataset, error: str, at: datetime) -> None:
-        _end(made, MakingState.REFUSED, at, error)
+    def refuse(dataset: MadeDataset, error: str, at: datetime) -> None:
+        _end(dataset, MakingState.REFUSED, at, error)
 
     return ask_in_turn(MAKINGS, catalogue, most=MOST_A_RUN, ask=ask, refuse=refuse, now=now)
 
 
-def _make(catalogue: Catalogue, made: MadeDataset) -> None:
+def _make(catalogue: Catalogue, dataset: MadeDataset) -> None:
     """Ask the catalogue for a dataset. Raises `CatalogueError`."""
     adapter = open_adapter(catalogue)
     if not isinstance(adapter, base.MakesDatasets):
         raise base.Refused("The portal makes no datasets in this catalogue.")
     # The same at each attempt: by it, catalogues know what they left unfinished.
-    description = f"{made.file_count} files of {made.source or made.request.key}, made by opsportal"
+    description = (
+        f"{dataset.file_count} files of {dataset.source or dataset.request.key}, made by opsportal"
+    )
     adapter.make_dataset(
-        name=made.name, files=made.files, source=made.source, description=description
+        name=dataset.name, files=dataset.files, source=dataset.source, description=description
     )
 
 
 @transaction.atomic
-def _end(made: MadeDataset, state: MakingState, at: datetime, error: str = "") -> None:
-    if not MAKINGS.hold([made]):
+def _end(dataset: MadeDataset, state: MakingState, at: datetime, error: str = "") -> None:
+    if not MAKINGS.hold([dataset]):
         return
     made_at = at if state == MakingState.MADE else None
-    MadeDataset.objects.filter(pk=made.pk).update(
+    MadeDataset.objects.filter(pk=dataset.pk).update(
         state=state, made_at=made_at, attempts=0, last_error=error
     )
-    _publish(made, kind=_KINDS[state], by=PORTAL, at=at, reason=error)
+    _publish(dataset, kind=_KINDS[state], by=PORTAL, at=at, reason=error)
 
 
 def _publish(
-    made: MadeDataset, *, kind: str, by: User | str, at: datetime, reason: str = ""
+    dataset: MadeDataset, *, kind: str, by: User | str, at: datetime, reason: str = ""
 ) -> None:
     publish(
         kind=kind,
-        target=made.request,
+        target=dataset.request,
         by=by,
         at=at,
         reason=reason,
-        data={"dataset": made.name, "catalogue": made.catalogue.name, "files": made.file_count},
+        data={
+            "dataset": dataset.name,
+            "catalogue": dataset.catalogue.name,
+            "files": dataset.file_count,
+        },
     )

@@ -26,7 +26,7 @@ _NUMBERS_AT_ONCE = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LateFile:
-    """A file that waits, and that belongs to what a job was already to read."""
+    """A waiting file whose source job or run is already assigned to a job."""
 
     name: str
     source_number: int | None
@@ -87,7 +87,7 @@ def _keys_of_changed(stage: Stage, source: Stage, numbers: Sequence[int]) -> lis
 
 
 def _source_job_counts(source: Stage) -> Exists:
-    """Match input files that an output file of their source job counts for."""
+    """Match input files of which an output file of their source job counts."""
     return Exists(_counting_outputs(source).filter(number=OuterRef("source_number")))
 
 
@@ -99,12 +99,12 @@ def _counting_outputs(source: Stage) -> QuerySet[OutputFile]:
 
 
 def _counting(source: Stage) -> Exists:
-    """Match input files whose name an output file of an earlier stage has that counts."""
+    """Match input files with the name of an output file of an earlier stage that counts."""
     return Exists(_counting_outputs(source))
 
 
 def _remove_waiting(stage: Stage, source: Stage, files: QuerySet[InputFile]) -> None:
-    """Remove the files that no longer count and that no job was to read.
+    """Remove the files that no longer count and are assigned to no job.
 
     Those that a person gave up stay: they may count again, and are not merged then either.
     """
@@ -171,10 +171,10 @@ def _add_counting(stage: Stage, source: Stage, numbers: Sequence[int], at: datet
 
 
 def late_files(stage: Stage, *, keeps_runs: bool) -> tuple[list[LateFile], list[LateFile]]:
-    """Return the waiting files whose source job, and those whose run, a job was already to read.
+    """Return the waiting files whose source job or run is already assigned to a job.
 
-    The first replace files that no longer count; the second are looked for if runs are kept
-    together. Files that a person took back are left out. The caller locks the ledger.
+    Those of a source job replace files that no longer count. Those of a run are looked for only if
+    runs are kept together. Files that a user took back are left out. The caller locks the ledger.
     """
     waiting = _undecided(stage)
     withdrawn = InputFile.objects.filter(stage=stage, is_withdrawn=True)
@@ -209,7 +209,7 @@ def _late(files: QuerySet[InputFile]) -> list[LateFile]:
 
 
 def closed_runs(source: Stage, runs: Iterable[int]) -> set[int]:
-    """Return which of these runs the jobs of a stage write no more files of.
+    """Return those of these runs of which the jobs of a stage write no more files.
 
     These are runs that it has input files of, all of them done or given up.
     """

@@ -171,7 +171,7 @@ def sums_of(files: Sequence[NamedFile]) -> CountingSums:
 def revisions_of(request_id: int) -> dict[str, int]:
     """Return the revisions of the reported files, by primary key of the stage."""
     rows = OutputTotals.objects.filter(stage__request=request_id)
-    return {str(stage): revision for stage, revision in rows.values_list("stage", "revision")}
+    return {str(pk): revision for pk, revision in rows.values_list("stage", "revision")}
 
 
 def parents_of(files: Sequence[OutputFile], most: int = PARENTS_A_FILE) -> dict[int, list[str]]:

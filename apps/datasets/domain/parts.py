@@ -32,8 +32,8 @@ def steps_of_parts(parts: Iterable[DatasetPart]) -> list[PartStep]:
 
 def recoveries_among(makers: Sequence[Step]) -> list[RequestLink]:
     """Return the links of the recoveries among these makers to the requests that they recover."""
-    requests = {step.stage.request_id for step in makers}
+    request_pks = {step.stage.request_id for step in makers}
     links = RequestLink.objects.filter(
-        kind=LinkKind.RECOVERED, earlier__in=requests, later__in=requests
+        kind=LinkKind.RECOVERED, earlier__in=request_pks, later__in=request_pks
     )
     return list(links.select_related("earlier", "later"))

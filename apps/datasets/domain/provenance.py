@@ -131,8 +131,10 @@ def provenance_of(name: str, user: Principal) -> Provenance | None:
         return None
     steps = ProvenanceSteps(user)
     steps.load(written={name}, read={name})
-    makers = sorted(steps.writing(name), key=lambda step: (step.is_draft, _reported_nothing(step)))
-    readers = steps.reading(name)
+    makers = sorted(
+        steps.steps_that_write(name), key=lambda step: (step.is_draft, _reported_nothing(step))
+    )
+    readers = steps.steps_that_read(name)
     parts = Parts(steps.parts_named(name)[:MOST_PARTS], steps.parts_of(name)[:MOST_PARTS])
     if not makers and not readers and not parts.part_of and not parts.parts:
         return None
@@ -178,12 +180,12 @@ def _both_sides(name: str, steps: ProvenanceSteps) -> tuple[ProvenanceSide, Prov
 
 def _before(key: str, steps: ProvenanceSteps) -> list[Step | PartStep]:
     """Return the steps that lead to a dataset, the parts last."""
-    return [*steps.counting(key), *steps_of_parts(steps.parts_named(key))]
+    return [*steps.claimed_or_all_writers(key), *steps_of_parts(steps.parts_named(key))]
 
 
 def _after(key: str, steps: ProvenanceSteps) -> list[Step | PartStep]:
     """Return the steps from a dataset, the parts last."""
-    return [*steps.reading(key), *steps_of_parts(steps.parts_of(key))]
+    return [*steps.steps_that_read(key), *steps_of_parts(steps.parts_of(key))]
 
 
 def _follow(

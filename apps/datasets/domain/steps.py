@@ -16,18 +16,9 @@ from django.db.models.functions import Cast
 from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
 from apps.production.domain.content.scan import read_scan
-from apps.production.enums import RequestState
+from apps.production.enums import UNCLAIMED
 from apps.production.models import DatasetPart, Stage
 
-#: Requests in these states write no dataset, unless no other request does.
-UNCLAIMED = frozenset(
-    {
-        RequestState.DRAFT,
-        RequestState.REJECTED,
-        RequestState.CANCELLED,
-        RequestState.SUPERSEDED,
-    }
-)
 #: Requests that are read at once, the newest of those that write or read some datasets.
 MOST_REQUESTS = 100
 #: The longest name that a catalogue and the portal can have.
@@ -184,10 +175,10 @@ class ProvenanceSteps:
         self._visible = visible_stages(user)
         self._visible_parts = visible_parts(user)
         self._parts: dict[int, DatasetPart] = {}
-        self._requests: set[int] = set()
+        self._request_pks: set[int] = set()
         self._inputs: dict[int, str] = {}
-        self._writing: dict[str, list[Stage]] = defaultdict(list)
-        self._reading: dict[str, list[Stage]] = defaultdict(list)
+        self._stages_writing: dict[str, list[Stage]] = defaultdict(list)
+        self._stages_reading: dict[str, list[Stage]] = defaultdict(list)
         self._scans_writing: list[Stage] = []
         self._scans_reading: list[Stage] = []
         self.loaded_writers: set[str] = set()
@@ -209,18 +200,18 @@ class ProvenanceSteps:
 
         self._load_parts("name", outputs)
         self._load_parts("whole", inputs)
-        requests: set[int] = set()
+        request_pks: set[int] = set()
         for column, names in (("output_dataset", outputs), ("input_dataset", inputs)):
             if names:
-                requests |= self._requests_with(column, names)
-        requests -= self._requests
-        self._requests |= requests
+                request_pks |= self._requests_with(column, names)
+        request_pks -= self._request_pks
+        self._request_pks |= request_pks
 
-        stages = Stage.objects.filter(request__in=requests).order_by("request", "position")
+        stages = Stage.objects.filter(request__in=request_pks).order_by("request", "position")
         of_request = ("request__experiment", "request__created_by")
         related = (*of_request, "location", "counts", "output_totals")
         previous: Stage | None = None
-        for stage in stages.select_related(*related) if requests else ():
+        for stage in stages.select_related(*related) if request_pks else ():
             if previous is not None and previous.request_id != stage.request_id:
                 previous = None
             self._add(stage, previous)
@@ -238,45 +229,46 @@ class ProvenanceSteps:
             self._parts[part.pk] = part
 
     def _requests_with(self, column: str, names: list[str]) -> set[int]:
-        """Return the newest requests with one of these names in a column of a stage."""
+        """Return the keys of the newest requests with one of these names in a stage's column."""
         # The index of outputs has no empty ones, so the query must say that it looks for none.
         exact = self._visible.filter(**{f"{column}__in": names}).exclude(**{column: ""})
         exact = exact.order_by("-request")
-        requests = list(exact.values_list("request", flat=True).distinct()[: MOST_REQUESTS + 1])
-        scans: list[int] = []
+        request_pks = exact.values_list("request", flat=True).distinct()
+        exact_pks = list(request_pks[: MOST_REQUESTS + 1])
+        scan_pks: list[int] = []
         concrete = concrete_names(names)
         if concrete:
             matching = stages_of_scans(self._visible, [column], concrete).order_by("-request")
             columns = ("request", column, "request__scan")
-            for request, template, scan in matching.values_list(*columns):
-                if request not in scans and names_that_fit(concrete, template, scan):
-                    scans.append(request)
-                if len(scans) > MOST_REQUESTS:
+            for request_pk, template, scan in matching.values_list(*columns):
+                if request_pk not in scan_pks and names_that_fit(concrete, template, scan):
+                    scan_pks.append(request_pk)
+                if len(scan_pks) > MOST_REQUESTS:
                     break
-        if max(len(requests), len(scans)) > MOST_REQUESTS:
+        if max(len(exact_pks), len(scan_pks)) > MOST_REQUESTS:
             self.is_cut = True
-        return {*requests[:MOST_REQUESTS], *scans[:MOST_REQUESTS]}
+        return {*exact_pks[:MOST_REQUESTS], *scan_pks[:MOST_REQUESTS]}
 
     def _add(self, stage: Stage, previous: Stage | None) -> None:
         key = stage.input_dataset
         if not key and previous is not None:
             key = _output_key(previous)
         self._inputs[stage.pk] = key
-        self._writing[_output_key(stage)].append(stage)
+        self._stages_writing[_output_key(stage)].append(stage)
         if key:
-            self._reading[key].append(stage)
+            self._stages_reading[key].append(stage)
         if stage.request.scan and has_placeholder(stage.output_dataset):
             self._scans_writing.append(stage)
         if stage.request.scan and has_placeholder(key):
             self._scans_reading.append(stage)
 
-    def writing(self, key: str) -> list[Step]:
+    def steps_that_write(self, key: str) -> list[Step]:
         """Return the loaded steps that write a dataset, steps of the newest requests first.
 
         Steps of requests that claim no dataset come last.
         """
         steps = []
-        for stage in self._writing.get(key, ()):
+        for stage in self._stages_writing.get(key, ()):
             steps.append(Step(stage, self._inputs[stage.pk], key))
         if not has_placeholder(key):
             for stage in self._scans_writing:
@@ -289,10 +281,10 @@ class ProvenanceSteps:
                     steps.append(Step(stage, _sole(inputs, all_inputs), key))
         return sorted(steps, key=_claimed_and_newest)
 
-    def reading(self, key: str) -> list[Step]:
-        """Return the loaded steps that read a dataset, in the same order as `writing`."""
+    def steps_that_read(self, key: str) -> list[Step]:
+        """Return the loaded steps that read a dataset, in the order of `steps_that_write`."""
         steps = []
-        for stage in self._reading.get(key, ()):
+        for stage in self._stages_reading.get(key, ()):
             steps.append(Step(stage, key, _output_key(stage)))
         if not has_placeholder(key):
             for stage in self._scans_reading:
@@ -315,9 +307,9 @@ class ProvenanceSteps:
     def _newest_parts(self) -> list[DatasetPart]:
         return sorted(self._parts.values(), key=lambda part: -part.pk)
 
-    def counting(self, key: str) -> list[Step]:
+    def claimed_or_all_writers(self, key: str) -> list[Step]:
         """Return the steps that write a dataset and claim it; if none claims it, all of them."""
-        steps = self.writing(key)
+        steps = self.steps_that_write(key)
         claimed = [step for step in steps if step.is_claimed]
         return claimed or steps
 
@@ -348,6 +340,7 @@ def _sole(names: set[str], all_names: str) -> str:
 
 
 def _claimed_and_newest(step: Step) -> tuple[bool, int, int]:
+    """Sort steps of requests that claim datasets first, then by newest request and stage."""
     return not step.is_claimed, -step.stage.request_id, step.stage.position
 
 

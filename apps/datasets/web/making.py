@@ -2,7 +2,7 @@
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -15,14 +15,14 @@ from apps.datasets.domain.making import (
     MOST_FILES,
     catalogues_that_make,
     check_may_make,
-    chosen_names,
     made_datasets_of,
+    names_of_files,
     order_dataset,
-    suggested_name,
+    suggest_name,
 )
 from apps.datasets.enums import ChosenFiles
 from apps.production.models import Request, Stage
-from apps.production.web.lookup import request_or_404
+from apps.production.web.lookup import request_or_404, stage_or_404
 
 
 class MakeForm(forms.Form):
@@ -52,7 +52,7 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
         form = MakeForm(names, request.POST)
         if form.is_valid():
             try:
-                made = order_dataset(
+                dataset = order_dataset(
                     request=production_request,
                     by=request.user,
                     at=timezone.now(),
@@ -62,21 +62,24 @@ def make(request: AuthenticatedRequest, key: str) -> HttpResponse:
                 form.add_error(None, str(error))
             else:
                 messages.success(
-                    request, f"The dataset {made.name} will be made in {made.catalogue} shortly."
+                    request,
+                    f"The dataset {dataset.name} will be made in {dataset.catalogue} shortly.",
                 )
                 address = reverse("submission:files", args=[key])
-                return redirect(f"{address}?stage={made.position + 1}#made-datasets")
+                return redirect(f"{address}?stage={dataset.position + 1}#made-datasets")
         position = form.cleaned_data.get("position") or 0
-        return _page(request, production_request, _stage(production_request, position), form)
+        return _page(
+            request, production_request, stage_or_404(production_request, position + 1), form
+        )
 
-    stage = _stage(production_request, (number_in(request.GET, "stage") or 1) - 1)
+    stage = stage_or_404(production_request, number_in(request.GET, "stage") or 1)
     chosen = request.GET.get("chosen", "")
     choice = ChosenFiles(chosen) if chosen in ChosenFiles.values else ChosenFiles.MISSING
     initial = {
         "position": stage.position,
         "catalogue": request.GET.get("catalogue", ""),
         "chosen": choice,
-        "name": suggested_name(production_request, stage, choice),
+        "name": suggest_name(production_request, stage, choice),
     }
     return _page(request, production_request, stage, MakeForm(names, initial=initial))
 
@@ -87,7 +90,7 @@ def _page(
     counts = []
     for choice in ChosenFiles:
         # Enough to tell whether there are too many; no page counts a million rows.
-        files = chosen_names(stage, choice)[: MOST_FILES + 1].count()
+        files = names_of_files(stage, choice)[: MOST_FILES + 1].count()
         counts.append((choice, files, files > MOST_FILES))
     context = {
         "object": production_request,
@@ -99,11 +102,3 @@ def _page(
         "made_datasets": made_datasets_of(production_request, stage.position),
     }
     return render(request, "datasets/make.html", context, status=400 if form.is_bound else 200)
-
-
-def _stage(production_request: Request, position: int) -> Stage:
-    """Return a stage. Raises `Http404`."""
-    stage = Stage.objects.filter(request=production_request, position=position).first()
-    if stage is None:
-        raise Http404
-    return stage

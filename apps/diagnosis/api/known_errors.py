@@ -174,7 +174,7 @@ class KnownErrorViewSet(ReadOnlyModelViewSet[KnownError], ApiViewSet[KnownError]
         For users who may not edit known errors, each change becomes a proposal.
         """
         _may_propose(request.user, None)
-        done = import_known_errors(**self.given(KnownErrorImportWriter))
+        done = import_known_errors(**self.domain_arguments(KnownErrorImportWriter))
         return Response(KnownErrorImportReader(done).data)
 
 

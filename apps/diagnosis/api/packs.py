@@ -102,7 +102,7 @@ class ExperimentPackViewSet(ReadOnlyModelViewSet[ExperimentPack], ApiViewSet[Exp
     def check(self, request: ApiRequest) -> Response:
         """Check a pack and return what it would change. Stores nothing."""
         _may_propose(request.user, None)
-        fields = self.given(ExperimentPackCheckWriter)
+        fields = self.domain_arguments(ExperimentPackCheckWriter)
         pack = checked_pack(fields["text"], by=request.user)
         return Response(ExperimentPackEffectReader(effect_of(pack)).data)
 

@@ -72,17 +72,17 @@ class ClaimViewSet(OfRequests):
             claims.check_may_decide(self.request.user, production_request)
         return production_request
 
-    def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:
+    def respond(self, result: Request, reader: Any = None, code: int = 200) -> Response:
         content = {
-            "request": done.key,
-            "claims": claims.claims_of(done),
-            "accepted": claims.acceptances_of_claims(done),
+            "request": result.key,
+            "claims": claims.claims_of(result),
+            "accepted": claims.acceptances_of_claims(result),
         }
         return Response(ClaimsReader(content).data)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the jobs that claim to belong to a request, by array, and the accepted claims."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @command(AcceptClaimsWriter, ClaimsReader)
     def accept(self, production_request: Request, **fields: Any) -> None:

@@ -174,7 +174,7 @@ class WebhookViewSet(Guarded, ReadOnlyModelViewSet[Webhook], ApiViewSet[Webhook]
         Its secret is shown only in this response.
         """
         return _secret(
-            WebhookWithSecret(add_webhook(**self.given(WebhookWriter))).data,
+            WebhookWithSecret(add_webhook(**self.domain_arguments(WebhookWriter))).data,
             status.HTTP_201_CREATED,
         )
 

@@ -15,7 +15,7 @@ from apps.accounts.models import User
 from apps.core.admin import EMPTY, LongListAdmin, PortalAdmin
 from apps.core.domain.events import publish
 from apps.production.admin.actions import ReasonAction
-from apps.production.domain.approvals.groups import retire_group, retirement_of
+from apps.production.domain.approvals.groups import plan_retirement, retire_group
 from apps.production.models import (
     REMIND_AFTER_DAYS,
     ApprovalGroup,
@@ -62,7 +62,7 @@ class Retire(ReasonAction):
             effects.append(
                 (False, "already retired.")
                 if row.retired_at
-                else (True, retirement_of(row, at).text)
+                else (True, plan_retirement(row, at).text)
             )
         return effects
 

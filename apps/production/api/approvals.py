@@ -200,7 +200,9 @@ class SignatureRoutes(RequestRoutes):
     def withdraw_signature(self, request: ApiRequest, key: str) -> Response:
         """Withdraw your own signature while others are missing. Requires a reason."""
         production_request = self.get_object()
-        moves.withdraw_signature(request=production_request, **self.given(WithdrawWriter))
+        moves.withdraw_signature(
+            request=production_request, **self.domain_arguments(WithdrawWriter)
+        )
         return self._slots_response(
             with_stages(Request.objects.filter(pk=production_request.pk)).get()
         )

@@ -82,7 +82,7 @@ class CommentViewSet(Guarded, ReadOnlyModelViewSet[Comment], ApiViewSet[Comment]
             .order_by("id")
         )
 
-    def about(self) -> Comment | Request:
+    def find_target(self) -> Comment | Request:
         return self.get_object() if self.detail else self._visible_request()
 
     @command(CommentWriter, CommentReader, code=201)

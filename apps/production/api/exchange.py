@@ -81,6 +81,6 @@ class YamlRoutes(RequestRoutes):
         # Check the permission before the text is parsed.
         if not may_create(request.user):
             raise NotAllowed("Only liaisons can create requests.")
-        body = self.given(YamlWriter)
+        body = self.domain_arguments(YamlWriter)
         made = import_request(text=body.pop("yaml"), **body)
-        return self.answer(made, RequestReader, status.HTTP_201_CREATED)
+        return self.respond(made, RequestReader, status.HTTP_201_CREATED)

@@ -120,7 +120,7 @@ class LinkRoutes(RequestRoutes):
         The draft supersedes all of them.
         """
         production_request = self._allowed(self.get_object())
-        sent = self.given(CombineWriter)
+        sent = self.domain_arguments(CombineWriter)
         preview = sent.pop("preview")
         version = sent.pop("version")
         others = self._named(

@@ -65,5 +65,7 @@ class Located(StageView):
         Repeating it changes nothing.
         """
         return Response(
-            LocatedReader(counts.mark_located(stage=self.stage(), **self.given(LocatedWriter))).data
+            LocatedReader(
+                counts.mark_located(stage=self.stage(), **self.domain_arguments(LocatedWriter))
+            ).data
         )

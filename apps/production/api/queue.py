@@ -238,7 +238,7 @@ class SharesView(_OpgView):
     @extend_schema(request=SharesWriter, responses=SharesReader)
     def put(self, request: ApiRequest) -> Response:
         """Set the weights of experiments. Approvers for all experiments and admins only."""
-        body = self.given(SharesWriter)
+        body = self.domain_arguments(SharesWriter)
         shares.set_shares(**{**body, "weights": _by_experiment(body["weights"])})
         return self.get(request)
 

@@ -114,7 +114,7 @@ class RequestViewSet(
             by=request.user,
             at=timezone.now(),
         )
-        return self.answer(made, RequestReader, status.HTTP_201_CREATED)
+        return self.respond(made, RequestReader, status.HTTP_201_CREATED)
 
     @allowed_by(is_liaison_of)
     @extend_schema(request=ChangedRequestWriter, responses=RequestReader)
@@ -189,4 +189,4 @@ class RequestViewSet(
             by=self.request.user,
             at=timezone.now(),
         )
-        return self.answer(saved, RequestReader)
+        return self.respond(saved, RequestReader)

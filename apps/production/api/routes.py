@@ -25,9 +25,7 @@ class OfRequests(ApiViewSet[Request]):
 class RequestRoutes(Guarded, OfRequests):
     """Base of the mix-ins of `RequestViewSet`. A changed request is read again for the response."""
 
-    def answer(self, done: Any, reader: Serializer | None, code: int = 200) -> Response:
-        if isinstance(done, Request):
-            again = self.get_queryset().get(key=done.key)
-        else:
-            again = done
-        return super().answer(again, reader, code)
+    def respond(self, result: Any, reader: Serializer | None, code: int = 200) -> Response:
+        if isinstance(result, Request):
+            result = self.get_queryset().get(key=result.key)
+        return super().respond(result, reader, code)

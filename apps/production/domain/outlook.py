@@ -39,27 +39,30 @@ class Outlook:
         """
         return self.against_services(request, services_of(stages))
 
-    def against_services(self, request: Request, needed: Collection[int]) -> str:
+    def against_services(self, request: Request, service_pks: Collection[int]) -> str:
         """Return why no jobs that need these services should be submitted now, as `against`."""
         if self._is_ignored_by(request):
             return ""
-        announcement = self.find_announcement(request.experiment_id, needed)
+        announcement = self.find_announcement(request.experiment_id, service_pks)
         if announcement:
             return f"“{announcement.title}”: do not submit."
-        names = [disruption.service.name for disruption in self.find_all_down(needed)]
+        names = [disruption.service.name for disruption in self.find_all_down(service_pks)]
         if not names:
             return ""
         verb = "is" if len(names) == 1 else "are"
         return f"{', '.join(names)} {verb} down."
 
-    def waits_for(self, request: Request, needed: Collection[int]) -> str:
+    def waits_for(self, request: Request, service_pks: Collection[int]) -> str:
         """Return what jobs that need these services wait for, such as `samweb is up`.
 
         Empty unless only services that are down speak against them.
         """
-        if self._is_ignored_by(request) or self.find_announcement(request.experiment_id, needed):
+        if self._is_ignored_by(request):
             return ""
-        return services_up([disruption.service.name for disruption in self.find_all_down(needed)])
+        if self.find_announcement(request.experiment_id, service_pks):
+            return ""
+        disruptions = self.find_all_down(service_pks)
+        return services_up([disruption.service.name for disruption in disruptions])
 
     def find_obstacle(
         self, experiment_id: int | None, service_pks: Collection[int]
@@ -82,11 +85,11 @@ class Outlook:
         An announcement without experiments or services applies to all of them.
         """
         for announcement in self.advice:
-            experiments = {experiment.pk for experiment in announcement.experiments.all()}
-            about = {service.pk for service in announcement.services.all()}
-            if (not experiments or experiment_id in experiments) and (
-                not about or not about.isdisjoint(service_pks)
-            ):
+            experiment_pks = {experiment.pk for experiment in announcement.experiments.all()}
+            if experiment_pks and experiment_id not in experiment_pks:
+                continue
+            announced_pks = {service.pk for service in announcement.services.all()}
+            if not announced_pks or not announced_pks.isdisjoint(service_pks):
                 return announcement
         return None
 
@@ -113,10 +116,10 @@ def services_up(names: Sequence[str]) -> str:
 
 def services_of(stages: Iterable[Stage]) -> set[int]:
     """Return the primary keys of the services that these stages need."""
-    needed: set[int] = set()
+    service_pks: set[int] = set()
     for stage in stages:
-        needed.update(service.pk for service in stage.services.all())
-    return needed
+        service_pks.update(service.pk for service in stage.services.all())
+    return service_pks
 
 
 def read_outlook(at: datetime) -> Outlook:
@@ -150,8 +153,8 @@ def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
 
     The number of queries is fixed.
     """
-    now = read_outlook(at)
-    if not (now.advice or now.down):
+    outlook = read_outlook(at)
+    if not (outlook.advice or outlook.down):
         return Hindrances()
 
     stages = defaultdict(list)
@@ -163,15 +166,15 @@ def find_hindrances(requests: Collection[Request], at: datetime) -> Hindrances:
     advice: Counter[Announcement] = Counter()
     down: Counter[Service] = Counter()
     for request in requests:
-        reason = now.against(request, stages[request.pk])
+        reason = outlook.against(request, stages[request.pk])
         if not reason:
             continue
         reasons[request.pk] = reason
-        needed = services_of(stages[request.pk])
-        waits_for[request.pk] = now.waits_for(request, needed)
-        announcement = now.find_announcement(request.experiment_id, needed)
+        service_pks = services_of(stages[request.pk])
+        waits_for[request.pk] = outlook.waits_for(request, service_pks)
+        announcement = outlook.find_announcement(request.experiment_id, service_pks)
         if announcement:
             advice[announcement] += 1
-        for disruption in now.find_all_down(needed):
+        for disruption in outlook.find_all_down(service_pks):
             down[disruption.service] += 1
     return Hindrances(reasons, waits_for, advice.most_common(), down.most_common())

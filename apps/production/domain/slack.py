@@ -8,6 +8,7 @@ from datetime import date
 
 from django.db.models import F, Q
 
+from apps.core.domain.quantities import count_noun
 from apps.production.domain.forecast import Forecast
 
 #: Slack below this many days is tight.
@@ -110,7 +111,7 @@ def late_reason(slack: Slack, deadline: date, *, today: date) -> str:
 
     Example: `expected to end on 5 Dec 2026, 2 days after its deadline`.
     """
-    days = f"{slack.days_late:,} day{'s' if slack.days_late != 1 else ''}"
+    days = count_noun(slack.days_late, "day")
     day = slack.end or slack.start
     what = "end" if slack.end else "start"
     if today > deadline:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from functools import cached_property
+from typing import NamedTuple
 
 from django.db.models import Min, Sum
 from django.utils import timezone
 
 from apps.clusters.schedulers.base import JobState
 from apps.core.domain.events import events_of
+from apps.core.domain.quantities import count_noun
 from apps.jobs.domain.records.conversion import hour_of
 from apps.jobs.models import HourlyTotals
 from apps.production.domain.estimates.figures import (
@@ -69,7 +71,7 @@ def why_no_end(
     if is_running and stage_progress.ended >= stage_progress.requested_jobs:
         missing = stage_progress.requested_jobs - stage_progress.completed
         verb = "is" if missing == 1 else "are"
-        return f"{missing:,} job{'' if missing == 1 else 's'} failed and {verb} not retried"
+        return f"{count_noun(missing, 'job')} failed and {verb} not retried"
     if is_running:
         return ""
     return f"the request is “{RequestState(request.state).label}”"
@@ -78,7 +80,7 @@ def why_no_end(
 def expected_ends(
     request: Request,
     stages: Sequence[StageProgress],
-    accepted: Mapping[int, StageAcceptance],
+    acceptances: Mapping[int, StageAcceptance],
     *,
     at: datetime,
     now: datetime,
@@ -90,21 +92,21 @@ def expected_ends(
     In a running request, a stage without a pace starts when the previous stage ends, and takes as
     long as past jobs did. `early` and `late` add up along the chain.
     """
-    chain = _Chain(
+    ends_by_stage = _StageEnds(
         request,
         [
             stage_progress.requested_stage
             for stage_progress in stages
             if stage_progress.requested_stage
         ],
-        accepted,
+        acceptances,
         at=at,
         now=now,
     )
     ends: list[Expected] = []
     previous: tuple[StageProgress, Expected] | None = None
     for stage_progress in stages:
-        end = chain.end_of(stage_progress, previous)
+        end = ends_by_stage.expect(stage_progress, previous)
         if stage_progress.requested_stage:
             if previous is not None:
                 end = _not_before(previous[0].stage, previous[1], end)
@@ -136,9 +138,15 @@ def _not_before(input_stage: str, input_end: Expected, end: Expected) -> Expecte
     )
 
 
-def _pace_text(left: int, done: int, during: timedelta) -> str:
-    hours = max(1, round(during.total_seconds() / 3600))
-    return f"{done:,} job{'s' if done != 1 else ''} in {hours} h, {left:,} to go"
+class _Pace(NamedTuple):
+    """How many jobs of a stage completed since the first of them in the window."""
+
+    completed: int
+    since: datetime
+
+    def text(self, jobs_to_go: int, at: datetime) -> str:
+        hours = max(1, round((at - self.since).total_seconds() / 3600))
+        return f"{count_noun(self.completed, 'job')} in {hours} h, {jobs_to_go:,} to go"
 
 
 def _why_no_days(past: StageEstimate) -> str:
@@ -148,28 +156,28 @@ def _why_no_days(past: StageEstimate) -> str:
     return "no past jobs of this stage"
 
 
-class _Chain:
-    """The stages of a request, with the basis of their expected ends. Each basis is read once."""
+class _StageEnds:
+    """Expects the ends of the stages of a request. Each basis of an end is read once."""
 
     def __init__(
         self,
         request: Request,
         stages: list[Stage],
-        accepted: Mapping[int, StageAcceptance],
+        acceptances: Mapping[int, StageAcceptance],
         *,
         at: datetime,
         now: datetime,
     ) -> None:
         self.request = request
         self.stages = stages
-        self.accepted = accepted
+        self.acceptances = acceptances
         self.at = at
         self.now = now
         is_running = request.state == RequestState.RUNNING
         self.past: Mapping[int, StageEstimate] = {}
         if is_running:
             self.past = past_of_stages(stages, request.experiment_id)
-        self.held = stage_holds(request, stages) if is_running else {}
+        self.holds = stage_holds(request, stages) if is_running else {}
 
     @cached_property
     def started_at(self) -> datetime:
@@ -179,8 +187,8 @@ class _Chain:
         return moves.last() or self.at
 
     @cached_property
-    def pace(self) -> dict[str, tuple[int, datetime]]:
-        """How many jobs of each stage completed in the window, and since when."""
+    def paces(self) -> dict[str, _Pace]:
+        """The pace of each stage with jobs that completed in the window, by name in lower case."""
         totals = HourlyTotals.objects.filter(
             request_key=self.request.key,
             experiment=self.request.experiment_id,
@@ -188,34 +196,26 @@ class _Chain:
             hour__gte=hour_of(self.at - WINDOW),
             hour__lt=self.at,
         )
-        pace: dict[str, tuple[int, datetime]] = {}
-        for name, jobs, since in (
-            totals.order_by().values_list("stage").annotate(done=Sum("jobs"), first=Min("hour"))
-        ):
-            done, first = pace.get(name.casefold(), (0, since))
-            pace[name.casefold()] = done + jobs, min(first, since)
-        return pace
+        by_stage = totals.order_by().values_list("stage")
+        paces: dict[str, _Pace] = {}
+        for name, jobs, since in by_stage.annotate(done=Sum("jobs"), first=Min("hour")):
+            # The names of a stage may differ in case.
+            known = paces.get(name.casefold(), _Pace(0, since))
+            paces[name.casefold()] = _Pace(known.completed + jobs, min(known.since, since))
+        return paces
 
-    def acceptance_of(self, stage_progress: StageProgress) -> StageAcceptance | None:
-        return (
-            self.accepted.get(stage_progress.requested_stage.pk)
-            if stage_progress.requested_stage
-            else None
-        )
-
-    def end_of(
+    def expect(
         self, stage_progress: StageProgress, previous: tuple[StageProgress, Expected] | None
     ) -> Expected:
-        if why := why_no_end(self.request, stage_progress, self.acceptance_of(stage_progress)):
+        """Return the expected end of a stage. `previous` is the stage before it with its end."""
+        acceptance = stage_progress.find_in(self.acceptances)
+        if why := why_no_end(self.request, stage_progress, acceptance):
             return Expected(None, why)
-        if stage_progress.requested_stage and (
-            held := self.held.get(stage_progress.requested_stage.pk)
-        ):
-            return Expected(None, f"{held.what} {ON_HOLD}")
-        pace = self.pace.get(stage_progress.stage.casefold())
-        if pace is not None and pace[1] < self.at:
-            left = (stage_progress.requested_jobs or 0) - stage_progress.completed
-            return self._end_by_new_pace(stage_progress, previous, left, *pace)
+        if hold := stage_progress.find_in(self.holds):
+            return Expected(None, f"{hold.what} {ON_HOLD}")
+        pace = self.paces.get(stage_progress.stage.casefold())
+        if pace is not None and pace.since < self.at:
+            return self._end_by_new_pace(stage_progress, previous, pace)
         if stage_progress.completed or stage_progress.requested_stage is None:
             return Expected(
                 None, f"no job completed in the last {WINDOW.total_seconds() / 3600:.0f} hours"
@@ -228,27 +228,27 @@ class _Chain:
         self,
         stage_progress: StageProgress,
         previous: tuple[StageProgress, Expected] | None,
-        left: int,
-        done: int,
-        since: datetime,
+        pace: _Pace,
     ) -> Expected:
         """Return the end by the pace, or by past jobs while the pace shows too little."""
-        is_steady = self.at - since >= _STEADY
-        if left <= done * MOST_EXTRAPOLATED or (is_steady and is_enough(done, left)):
-            return self._end_by_pace(left, done, since)
+        jobs_to_go = (stage_progress.requested_jobs or 0) - stage_progress.completed
+        is_steady = self.at - pace.since >= _STEADY
+        is_close = jobs_to_go <= pace.completed * MOST_EXTRAPOLATED
+        if is_close or (is_steady and is_enough(pace.completed, jobs_to_go)):
+            return self._end_by_pace(pace, jobs_to_go)
         stage = stage_progress.requested_stage
         if stage is not None:
             end = self._end_by_past_jobs(self.past[stage.pk], self._start(previous))
             if end.at is not None:
                 return end
-        return Expected(None, f"{_pace_text(left, done, self.at - since)}: too few to estimate yet")
+        return Expected(None, f"{pace.text(jobs_to_go, self.at)}: too few to estimate yet")
 
-    def _end_by_pace(self, left: int, done: int, since: datetime) -> Expected:
-        seconds = (self.at - since).total_seconds()
-        if left * seconds / done > _FAR.total_seconds():
+    def _end_by_pace(self, pace: _Pace, jobs_to_go: int) -> Expected:
+        seconds = jobs_to_go * (self.at - pace.since).total_seconds() / pace.completed
+        if seconds > _FAR.total_seconds():
             return Expected(None, "not within ten years at its present pace")
-        end = max(self.at + timedelta(seconds=left * seconds / done), self.now)
-        return Expected(end, _pace_text(left, done, self.at - since), end, end)
+        end = max(self.at + timedelta(seconds=seconds), self.now)
+        return Expected(end, pace.text(jobs_to_go, self.at), end, end)
 
     def _start(self, previous: tuple[StageProgress, Expected] | None) -> Expected:
         """Return when a stage without completed jobs may start or could have started.
@@ -258,7 +258,7 @@ class _Chain:
         if previous is None:
             return Expected(self.started_at, "from the start", self.started_at, self.started_at)
         stage_progress, end = previous
-        acceptance = self.acceptance_of(stage_progress)
+        acceptance = stage_progress.find_in(self.acceptances)
         if is_done(stage_progress, acceptance):
             if acceptance:
                 since = acceptance.at

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.db.models import Count
 
+from apps.core.domain.quantities import count_noun
 from apps.diagnosis.enums import VerdictKind
 from apps.diagnosis.models import Verdict
 from apps.production.domain.attention import Need
@@ -38,24 +39,25 @@ def needed_changes(
         parts = []
         for verdict, problem in _HOPELESS.items():
             if number := jobs[verdict]:
-                parts.append(f"{number:,} failed job{'s' if number != 1 else ''} {problem}")
+                parts.append(f"{count_noun(number, 'failed job')} {problem}")
         needs[pk] = Need(at, f"{' and '.join(parts)} would fail again")
     return needs
 
 
 def _hopeless_jobs(stuck: Collection[Request]) -> dict[int, Counter[str]]:
-    """Return how many failed jobs of each request would fail again, by verdict, in two queries.
+    """Return how many failed jobs of requests would fail again, by primary key and verdict.
 
-    Stages that were accepted as is do not count, nor jobs that are retried by a rule or a batch.
+    Takes two queries. Stages that were accepted as is do not count, nor jobs that are retried by a
+    rule or a batch.
     """
     if not stuck:
         return {}
     open_stages = Stage.objects.filter(request__in=stuck, acceptance=None)
-    request_by_stage = {}
-    for experiment, key, name, pk in open_stages.values_list(
+    request_pk_of: dict[tuple[int, str, str], int] = {}
+    for experiment_pk, key, name, request_pk in open_stages.values_list(
         "request__experiment", "request__key", "name", "request"
     ):
-        request_by_stage[experiment, key, name.lower()] = pk
+        request_pk_of[experiment_pk, key, name.lower()] = request_pk
 
     failed = Verdict.objects.filter(
         job__request_key__in=[request.key for request in stuck],
@@ -64,13 +66,13 @@ def _hopeless_jobs(stuck: Collection[Request]) -> dict[int, Counter[str]]:
     )
     failed = failed.exclude(job__in=Decision.objects.left_to_rules().values("job"))
     failed = failed.exclude(job__in=RetryJob.objects.filter(state__in=IN_BATCH).values("job"))
-    place = ("experiment", "job__request_key", "job__stage", "verdict")
+    columns = ("experiment", "job__request_key", "job__stage", "verdict")
 
     jobs: dict[int, Counter[str]] = defaultdict(Counter)
-    for experiment, key, stage, verdict, number in (
-        failed.order_by().values_list(*place).annotate(Count("pk"))
+    for experiment_pk, key, name, verdict, number in (
+        failed.order_by().values_list(*columns).annotate(Count("pk"))
     ):
-        request = request_by_stage.get((experiment, key, stage.lower()))
-        if request is not None:
-            jobs[request][verdict] += number
+        job_request_pk = request_pk_of.get((experiment_pk, key, name.lower()))
+        if job_request_pk is not None:
+            jobs[job_request_pk][verdict] += number
     return jobs

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Max, Q
 from django.utils import timezone
+from django.utils.text import get_text_list
 
 from apps.core.models import Event
 from apps.diagnosis.enums import JobAdvice, VerdictKind
@@ -26,7 +27,7 @@ from apps.production.enums import CLOSED, PORTAL, AttentionKind, RequestState
 from apps.production.models import Attention, Hold, Request, StageAcceptance
 from apps.progress.domain.needed_changes import needed_changes
 from apps.progress.domain.transitions import SETTLED, all_queues_are_known
-from apps.submission.domain.arrays.submissions import failed_of, index_of, jobs_of
+from apps.submission.domain.arrays.submissions import index_of, jobs_of, unretried_indices
 from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Submission
@@ -191,7 +192,7 @@ def _may_be_retried(array: Submission, at: datetime) -> bool:
     final = Verdict.objects.filter(job__in=list(jobs_of(array).values_list("pk", flat=True)))
     final = final.exclude(verdict=VerdictKind.SERVICE, advice=JobAdvice.RETRY)
     decided = {index_of(array, job_id) for job_id in final.values_list("job__job_id", flat=True)}
-    return not set(failed_of(array)) <= decided
+    return not set(unretried_indices(array)) <= decided
 
 
 def _decision_text(undecided: _Undecided) -> str:
@@ -200,17 +201,14 @@ def _decision_text(undecided: _Undecided) -> str:
         if number:
             parts.append(f"{number:,} {word}")
     is_one_job = undecided.failed_jobs + undecided.refused_jobs == 1
-    jobs = f"{' and '.join(parts)} job{'' if is_one_job else 's'} of {_listed(undecided.stages)}"
+    plural = "" if is_one_job else "s"
+    stages = get_text_list(undecided.stages, "and")
+    jobs = f"{' and '.join(parts)} job{plural} of {stages}"
     text = f"{jobs} need{'s' if is_one_job else ''} a decision"
     if undecided.stages_of_recent:
-        stages = _listed(undecided.stages_of_recent)
-        text += f"; other failed jobs of {stages} may be retried automatically"
+        recent = get_text_list(undecided.stages_of_recent, "and")
+        text += f"; other failed jobs of {recent} may be retried automatically"
     return text
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return names as a list with `and`."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def _test_failed(requests: Iterable[Request]) -> dict[int, Need]:

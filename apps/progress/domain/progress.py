@@ -1,6 +1,6 @@
 """Progress of a request by stage, from the hourly totals and the last reading of the queues."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -25,23 +25,26 @@ from apps.submission.models import Submission
 
 @dataclass(frozen=True)
 class StageNow:
-    """The progress of a stage. `waiting` is None if no cluster has responded."""
+    """The progress of a stage. `waiting` is None if no cluster has responded.
+
+    `counts` are what its jobs reported. `is_located` is None if its output need not be located.
+    """
 
     progress: StageProgress
     waiting: Waiting | None
-    counted: StageCounts
+    counts: StageCounts
     expected: Expected
-    located: bool | None
+    is_located: bool | None
     acceptance: StageAcceptance | None = None
     in_part: EventsInPart = field(default_factory=EventsInPart)
 
     @property
     def surplus(self) -> int:
         """The number of jobs that completed or are in the queue beyond the requested ones."""
-        here = self.progress.completed + (self.waiting.all if self.waiting else 0)
         if self.progress.requested_jobs is None:
             return 0
-        return max(0, here - self.progress.requested_jobs)
+        waiting = self.waiting.all if self.waiting else 0
+        return max(0, self.progress.completed + waiting - self.progress.requested_jobs)
 
     @property
     def failed_now(self) -> int:
@@ -81,14 +84,14 @@ class StageNow:
         what jobs lack that completed with a part of their events.
         """
         requested = self.progress.requested_stage.events if self.progress.requested_stage else None
-        taken = self.acceptance
-        if taken is None or not requested or not taken.jobs_asked:
+        acceptance = self.acceptance
+        if acceptance is None or not requested or not acceptance.jobs_asked:
             return None
-        written = self.counted.events_out
+        written = self.counts.events_out
         if written is not None:
             return max(0, requested - written)
-        missing_jobs = round(requested * taken.jobs_missing / taken.jobs_asked)
-        return missing_jobs + self.in_part.events_missing
+        of_missing_jobs = round(requested * acceptance.jobs_missing / acceptance.jobs_asked)
+        return of_missing_jobs + self.in_part.events_missing
 
 
 @dataclass(frozen=True)
@@ -202,28 +205,31 @@ def _jobs_known_until(request: Request, *, at: datetime) -> datetime | None:
         request_key=request.key, experiment=request.experiment_id
     ).order_by()
     arrays = Submission.objects.filter(request=request).order_by()
-    clusters = set(totals.values_list("cluster", flat=True).distinct())
-    clusters.update(arrays.values_list("cluster", flat=True).distinct())
-    read_until = [
-        collection.collected_until
-        for collection in late
-        if collection.cluster_id in clusters or not clusters
-    ]
-    return min([as_of, *read_until])
+    cluster_pks = set(totals.values_list("cluster", flat=True).distinct())
+    cluster_pks.update(arrays.values_list("cluster", flat=True).distinct())
+    read_until = [as_of]
+    for collection in late:
+        if not cluster_pks or collection.cluster_id in cluster_pks:
+            read_until.append(collection.collected_until)
+    return min(read_until)
 
 
 def _latest(moments: Iterable[datetime | None]) -> datetime | None:
     return max((moment for moment in moments if moment), default=None)
 
 
-def computed_forecast(now: RequestNow, *, at: datetime) -> Forecast:
+def compute_forecast(progress: RequestNow, *, at: datetime) -> Forecast:
     """Return the forecast of a running request, based on its progress."""
-    expected = now.expected
-    stages = {stage.progress.stage: stage.expected for stage in now.stages}
+    expected = progress.expected
+    stages = {stage.progress.stage: stage.expected for stage in progress.stages}
     if expected.at is None or expected.early is None or expected.late is None:
-        return Forecast(basis=expected.basis, at=at, stages=stages, part_done=now.part_done)
-    end = Days(*map(timezone.localdate, (expected.early, expected.at, expected.late)))
-    return Forecast(None, end, expected.basis, at, stages, now.part_done)
+        return Forecast(basis=expected.basis, at=at, stages=stages, part_done=progress.part_done)
+    end = Days(
+        timezone.localdate(expected.early),
+        timezone.localdate(expected.at),
+        timezone.localdate(expected.late),
+    )
+    return Forecast(None, end, expected.basis, at, stages, progress.part_done)
 
 
 def progress_now(request: Request, *, at: datetime, computed: bool = False) -> RequestNow:
@@ -234,56 +240,18 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
     """
     as_of = _jobs_known_until(request, at=at)
     rows = progress_of(request)
-    counts = counts_of(request)
     queue_as_of, unknown = queue_known()
-    waiting = waiting_of(request)
-    accepted = acceptances_of([request])
-    acceptances = [
-        accepted.get(stage_progress.requested_stage.pk) if stage_progress.requested_stage else None
-        for stage_progress in rows
-    ]
+    facts = _StageFacts(
+        counts=counts_of(request),
+        waiting=waiting_of(request) if queue_as_of else None,
+        acceptances=acceptances_of([request]),
+        in_part=events_in_part_of([request]),
+    )
     if computed:
-        ends = expected_ends(request, rows, accepted, at=as_of or at, now=at)
+        ends = expected_ends(request, rows, facts.acceptances, at=as_of or at, now=at)
     else:
-        # An end in the stored forecast counts, unless the stage has ended since.
-        stored = forecast_of(request)
-        ends = []
-        for stage_progress, acceptance in zip(rows, acceptances, strict=True):
-            end = None
-            why = why_no_end(request, stage_progress, acceptance)
-            if stored and not why:
-                end = stored.stages.get(stage_progress.stage)
-            ends.append(end or Expected(None, why or "not computed yet"))
-
-    in_part = events_in_part_of([request])
-    stages = []
-    for stage_progress, expected, acceptance in zip(rows, ends, acceptances, strict=True):
-        waiting_of_stage = None
-        if queue_as_of:
-            waiting_of_stage = waiting.get(stage_progress.stage.casefold(), Waiting())
-            if stage_progress.requested_jobs is not None:
-                waiting_of_stage = waiting_of_stage.at_most(
-                    stage_progress.requested_jobs - stage_progress.completed
-                )
-        counts_of_stage = StageCounts()
-        located = None
-        in_part_of_stage = EventsInPart()
-        if stage_progress.requested_stage:
-            in_part_of_stage = in_part.get(stage_progress.requested_stage.pk, in_part_of_stage)
-            counts_of_stage = counts.get(stage_progress.requested_stage.pk, counts_of_stage)
-            if must_be_located(stage_progress.requested_stage):
-                located = is_located(stage_progress.requested_stage)
-        stages.append(
-            StageNow(
-                stage_progress,
-                waiting_of_stage,
-                counts_of_stage,
-                expected,
-                located,
-                acceptance,
-                in_part_of_stage,
-            )
-        )
+        ends = _stored_ends(request, rows, facts.acceptances)
+    stages = [_stage_now(row, end, facts) for row, end in zip(rows, ends, strict=True)]
 
     is_running = request.state == RequestState.RUNNING
     is_short = is_running and any(stage.is_short for stage in stages)
@@ -298,4 +266,53 @@ def progress_now(request: Request, *, at: datetime, computed: bool = False) -> R
         by_portal,
         has_claims(request),
         points_of(request),
+    )
+
+
+def _stored_ends(
+    request: Request,
+    rows: Iterable[StageProgress],
+    acceptances: Mapping[int, StageAcceptance],
+) -> list[Expected]:
+    """Return the ends of stages in the stored forecast, except of those that have ended since."""
+    forecast = forecast_of(request)
+    ends = []
+    for stage_progress in rows:
+        end = None
+        why = why_no_end(request, stage_progress, stage_progress.find_in(acceptances))
+        if forecast and not why:
+            end = forecast.stages.get(stage_progress.stage)
+        ends.append(end or Expected(None, why or "not computed yet"))
+    return ends
+
+
+@dataclass(frozen=True)
+class _StageFacts:
+    """What is known of the stages of a request besides their jobs, by primary key of the stage.
+
+    `waiting` is by name of the stage in lower case, and None if no cluster has responded.
+    """
+
+    counts: Mapping[int, StageCounts]
+    waiting: Mapping[str, Waiting] | None
+    acceptances: Mapping[int, StageAcceptance]
+    in_part: Mapping[int, EventsInPart]
+
+
+def _stage_now(stage_progress: StageProgress, end: Expected, facts: _StageFacts) -> StageNow:
+    waiting = None
+    if facts.waiting is not None:
+        waiting = facts.waiting.get(stage_progress.stage.casefold(), Waiting())
+        if stage_progress.requested_jobs is not None:
+            waiting = waiting.at_most(stage_progress.requested_jobs - stage_progress.completed)
+
+    stage = stage_progress.requested_stage
+    return StageNow(
+        stage_progress,
+        waiting,
+        counts=stage_progress.find_in(facts.counts) or StageCounts(),
+        expected=end,
+        is_located=is_located(stage) if stage and must_be_located(stage) else None,
+        acceptance=stage_progress.find_in(facts.acceptances),
+        in_part=stage_progress.find_in(facts.in_part) or EventsInPart(),
     )

@@ -23,9 +23,11 @@ def count_share_use(*, at: datetime) -> int:
     totals = _totals_of_requests().filter(hour__gte=hour_of(at - timedelta(days=DAYS)))
     sums = totals.order_by().values_list("experiment").annotate(used=Sum("core_seconds"))
     rows = []
-    for experiment, used in sums:
+    for experiment_pk, used in sums:
         if used:
-            rows.append(ShareUse(experiment_id=experiment, core_seconds=used, days=DAYS, as_of=at))
+            rows.append(
+                ShareUse(experiment_id=experiment_pk, core_seconds=used, days=DAYS, as_of=at)
+            )
     ShareUse.objects.exclude(pk__in=[use.pk for use in rows]).delete()
     ShareUse.objects.bulk_create(
         rows,

@@ -6,6 +6,7 @@ It never counts jobs.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TypeVar
 
 from django.db.models import Exists, OuterRef, Prefetch, QuerySet, prefetch_related_objects
 
@@ -26,6 +27,8 @@ MOST_REQUESTS = 3
 #: The fields that it shows for each request.
 _SHOWN = ("key", "title", "experiment", "deadline", "expected_start", "expected_end")
 
+_Value = TypeVar("_Value")
+
 
 @dataclass
 class StageProgress:
@@ -42,6 +45,12 @@ class StageProgress:
     requested_stage: Stage | None = None
     outside_production: JobsOutsideProduction = field(default_factory=JobsOutsideProduction)
     twice: int = 0
+
+    def find_in(self, by_stage: Mapping[int, _Value]) -> _Value | None:
+        """Return the value of its requested stage by primary key; None without one."""
+        if self.requested_stage is None:
+            return None
+        return by_stage.get(self.requested_stage.pk)
 
     @property
     def completed(self) -> int:

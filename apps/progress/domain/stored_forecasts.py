@@ -20,8 +20,8 @@ from apps.production.domain.priority.queue_forecast import end_of_entry, forecas
 from apps.production.domain.priority.ranks import RANKED
 from apps.production.enums import CLOSED, SIGNED, RequestState
 from apps.production.models import QueueEntry, Request
-from apps.progress.domain.progress import computed_forecast, progress_now
-from apps.submission.domain.dispatch.start import able_now, free_clusters
+from apps.progress.domain.progress import compute_forecast, progress_now
+from apps.submission.domain.dispatch.start import free_clusters, requests_to_start
 
 #: How often the time of an unchanged forecast is updated.
 _AGE = timedelta(minutes=30)
@@ -56,11 +56,11 @@ def note_starts(*, at: datetime) -> list[FreeCluster]:
 def _started_by(free: FreeCluster, at: datetime, elsewhere: Container[int]) -> Iterator[Request]:
     """Yield the requests that a cluster starts now, except those `elsewhere`, and take its room."""
     cluster = Cluster.objects.get(name=free.name)
-    for request in able_now(cluster, at):
-        experiment = request.experiment.key
-        if request.pk in elsewhere or not free.room.has_any(experiment):
+    for request in requests_to_start(cluster, at):
+        experiment_key = request.experiment.key
+        if request.pk in elsewhere or not free.room.has_any(experiment_key):
             continue
-        free.room.take(experiment, free.first_jobs([*request.stages.all()]))
+        free.room.take(experiment_key, free.first_jobs([*request.stages.all()]))
         yield request
         if free.room.jobs <= 0:
             return
@@ -125,7 +125,7 @@ def forecasts_of(requests: Sequence[Request], *, at: datetime) -> dict[int, Fore
         elif request.state == RequestState.TESTING:
             forecast = Forecast(None, end_of_entry(entry, Days.exactly(today)), TEST_PASSES, at)
         elif request.state == RequestState.RUNNING:
-            forecast = computed_forecast(progress_now(request, at=at, computed=True), at=at)
+            forecast = compute_forecast(progress_now(request, at=at, computed=True), at=at)
         elif request.state in CLOSED:
             forecast = Forecast(part_done=progress_now(request, at=at).part_done)
         else:

@@ -74,7 +74,7 @@ def _freeze(experiment: Experiment, monday: date, at: datetime) -> bool:
     )
     # Nobody is notified of a week in which no job finished.
     kind = "report.weekly" if content["jobs"]["jobs"] else "report.weekly_empty"
-    publish(kind=kind, target=report, by="opsportal", at=at, reason=sentence_of(content))
+    publish(kind=kind, target=report, by="opsportal", at=at, reason=summary_sentence(content))
     return True
 
 
@@ -95,8 +95,8 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
         "since": since.isoformat(),
         "until": until.isoformat(),
         "as_of": at.isoformat(),
-        "jobs": figures_of(now.values()),
-        "before": figures_of(before.values()),
+        "jobs": sum_figures(now.values()),
+        "before": sum_figures(before.values()),
         "stages": stage_rows(now, before),
         "failures": _failures(experiment, since),
         "recovery": _recovery(experiment, monday),
@@ -105,7 +105,7 @@ def weekly_report_of(experiment: Experiment, *, monday: date, at: datetime) -> d
     }
 
 
-def sentence_of(content: dict[str, Any]) -> str:
+def summary_sentence(content: dict[str, Any]) -> str:
     """Return a report as one sentence."""
     jobs = content["jobs"]
     before = content["before"]
@@ -137,7 +137,7 @@ def sums_by_stage(totals: QuerySet[HourlyTotals], since: datetime) -> dict[str, 
     return sums
 
 
-def figures_of(stages: Iterable[Sums]) -> dict[str, Any]:
+def sum_figures(stages: Iterable[Sums]) -> dict[str, Any]:
     """Return jobs, failures and core-hours of some stages together."""
     jobs = 0
     completed = 0
@@ -174,8 +174,8 @@ def stage_rows(now: dict[str, Sums], before: dict[str, Sums]) -> list[dict[str, 
         stages.append(
             {
                 "stage": stage.name,
-                **figures_of([stage]),
-                "failure_rate_before": figures_of([before.get(stage.name, none)])["failure_rate"],
+                **sum_figures([stage]),
+                "failure_rate_before": sum_figures([before.get(stage.name, none)])["failure_rate"],
             }
         )
     return stages

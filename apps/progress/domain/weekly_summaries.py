@@ -18,9 +18,9 @@ from apps.production.models import Request
 from apps.progress.domain.weekly_report import (
     MOST,
     WEEK,
-    figures_of,
     request_rows,
     stage_rows,
+    sum_figures,
     sums_by_stage,
 )
 from apps.progress.models import WeeklyReport
@@ -100,8 +100,8 @@ def week_of_campaign(
         "experiment": experiment,
         "since": since.isoformat(),
         "until": (since + WEEK).isoformat(),
-        "jobs": figures_of(now.values()),
-        "before": figures_of(before.values()),
+        "jobs": sum_figures(now.values()),
+        "before": sum_figures(before.values()),
         "stages": stage_rows(now, before),
         "requests": request_rows(requests, since, since + WEEK, at),
     }

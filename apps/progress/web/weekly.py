@@ -20,7 +20,7 @@ from apps.core.web.sorting import field_order, read_sort
 from apps.jobs.enums import ANY_FAILURE, NONE
 from apps.production.domain.campaigns import campaigns_for
 from apps.production.models import Request
-from apps.progress.domain.weekly_report import WEEK, next_report, sentence_of, week_before
+from apps.progress.domain.weekly_report import WEEK, next_report, summary_sentence, week_before
 from apps.progress.domain.weekly_summaries import (
     SummedWeek,
     first_day,
@@ -56,7 +56,7 @@ def weekly_reports(request: AuthenticatedRequest) -> HttpResponse:
     page = Paginator(reports.order_by(by, "-monday", "experiment__key"), PAGE_SIZE).get_page(
         request.GET.get("page")
     )
-    rows = [(report, sentence_of(report.content)) for report in page.object_list]
+    rows = [(report, summary_sentence(report.content)) for report in page.object_list]
     at = timezone.now()
     monday, written_at = next_report(at)
     newest_week = ""
@@ -101,7 +101,7 @@ def weekly_report(request: AuthenticatedRequest, key: str, week: str) -> HttpRes
     context = {
         "object": report,
         "report": _with_links(content),
-        "sentence": sentence_of(content),
+        "sentence": summary_sentence(content),
         "digest": True,
         **near,
     }
@@ -161,7 +161,7 @@ def _summed_page(request: AuthenticatedRequest, summed: SummedWeek, **context: A
     context |= {
         "object": summed,
         "report": _with_links(summed.content),
-        "sentence": sentence_of(summed.content),
+        "sentence": summary_sentence(summed.content),
     }
     return render(request, "progress/weekly_report.html", context)
 

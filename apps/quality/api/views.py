@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
@@ -11,8 +10,8 @@ from rest_framework.response import Response
 from apps.accounts.api import ApiRequest, command
 from apps.datasets.domain.output_files import NamedFile
 from apps.production.api.routes import OfRequests
-from apps.production.models import Request, Stage
-from apps.production.web.lookup import request_or_404
+from apps.production.models import Request
+from apps.production.web.lookup import request_or_404, stage_or_404
 from apps.quality.api import serializers
 from apps.quality.checks.facts import Histogram, Posted
 from apps.quality.domain import posts, runs
@@ -41,18 +40,18 @@ class QualityViewSet(OfRequests):
             )
         return production_request
 
-    def answer(
-        self, done: Any, reader: Any = serializers.DataQualityReader, code: int = 200
+    def respond(
+        self, result: Any, reader: Any = serializers.DataQualityReader, code: int = 200
     ) -> Response:
         """Respond with the stored object, or with the data quality of the request."""
-        if not isinstance(done, Request):
-            return super().answer(done, reader, code)
-        done.refresh_from_db(fields=["state"])
-        return super().answer(data_quality_of(done), serializers.DataQualityReader)
+        if not isinstance(result, Request):
+            return super().respond(result, reader, code)
+        result.refresh_from_db(fields=["state"])
+        return super().respond(data_quality_of(result), serializers.DataQualityReader)
 
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """Return the data quality of a request: the results of its newest run and all waivers."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @command(serializers.AgainWriter, serializers.DataQualityReader)
     def again(self, production_request: Request, **fields: Any) -> None:
@@ -82,7 +81,7 @@ class QualityViewSet(OfRequests):
         named = [NamedFile(**file) for file in files]
         return {
             "noted": posts.name_files(
-                stage=self._stage(production_request, stage), files=named, **fields
+                stage=stage_or_404(production_request, stage), files=named, **fields
             )
         }
 
@@ -110,13 +109,13 @@ class QualityViewSet(OfRequests):
             )
             return Response(serializers.HistogramReader(pairs, many=True).data)
 
-        body = self.given(serializers.HistogramWriter)
+        body = self.domain_arguments(serializers.HistogramWriter)
         stage, by, at = (body.pop(name) for name in ("stage", "by", "at"))
         posted = Histogram(**body)
         row, is_new = posts.post_histogram(
-            stage=self._stage(production_request, stage), posted=posted, by=by, at=at
+            stage=stage_or_404(production_request, stage), posted=posted, by=by, at=at
         )
-        return self.answer(row, serializers.HistogramReader, 201 if is_new else 200)
+        return self.respond(row, serializers.HistogramReader, 201 if is_new else 200)
 
     @extend_schema(
         request=serializers.ResultWriter,
@@ -126,16 +125,10 @@ class QualityViewSet(OfRequests):
     def results(self, request: ApiRequest, key: str) -> Response:
         """Post a result of an external tool. Posting the same name again replaces it."""
         production_request = self.get_object()
-        body = self.given(serializers.ResultWriter)
+        body = self.domain_arguments(serializers.ResultWriter)
         number, by, at = (body.pop(name) for name in ("stage", "by", "at"))
-        stage = self._stage(production_request, number) if number else None
+        stage = stage_or_404(production_request, number) if number else None
         row, is_new = posts.post_result(
             request=production_request, stage=stage, posted=Posted(**body), by=by, at=at
         )
-        return self.answer(row, serializers.ExternalReader, 201 if is_new else 200)
-
-    def _stage(self, production_request: Request, number: int) -> Stage:
-        stages = Stage.objects.select_related("request__experiment").filter(
-            request=production_request
-        )
-        return get_object_or_404(stages, position=number - 1)
+        return self.respond(row, serializers.ExternalReader, 201 if is_new else 200)

@@ -17,12 +17,12 @@ from apps.clusters.schedulers.base import JobState
 from apps.datasets.domain.output_files import revisions_of
 from apps.datasets.models import OutputFile
 from apps.jobs.enums import ANY_FAILURE
-from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.content.model import values_of
 from apps.production.domain.content.scan import read_scan
 from apps.production.domain.outputs.acceptance import acceptances_of
 from apps.production.domain.outputs.counts import QUANTITIES, counts_of
 from apps.production.domain.outputs.datasets import CatalogueError, Dataset, catalogue_of
+from apps.production.enums import UNCLAIMED
 from apps.production.models import Request, Stage, StageCounts
 from apps.progress.domain.stage_counts import StageProgress, progress_of
 from apps.quality.checks.facts import (
@@ -89,7 +89,7 @@ def _sum_datasets(name: str, datasets: Sequence[Dataset]) -> Catalogued:
     return Catalogued(name=name, files=files, events=events)
 
 
-def gather(
+def gather_facts(
     request: Request, *, catalogued: Mapping[str, Catalogued], catalogue_error: str = ""
 ) -> Facts:
     """Return the facts for the checks."""
@@ -184,58 +184,65 @@ def _links(request: Request, stages: list[StageProgress]) -> dict[str, str]:
 
 
 def _files(request: Request) -> dict[int, Files]:
-    mine = OutputFile.objects.filter(stage__request=request, counts=True).order_by()
-    sums = mine.values("stage").annotate(
+    """Return the output files of each stage, by its primary key."""
+    own_files = OutputFile.objects.filter(stage__request=request, counts=True).order_by()
+    sums = own_files.values("stage").annotate(
         count=Count("name", distinct=True), size=Sum("size_bytes"), rows=Count("pk"),
         least=Min("size_bytes"), most=Max("size_bytes"),
     )  # fmt: skip
-    doubles = mine.values("name").annotate(times=Count("pk")).filter(times__gt=1).values("name")
-    twice: dict[int, list[str]] = defaultdict(list)
-    for stage, name in (
-        mine.filter(name__in=doubles)
-        .order_by("stage", "name")
-        .values_list("stage", "name")
-        .distinct()
-    ):
-        twice[stage].append(name)
-    extremes = _extremes(mine)
-    elsewhere = _files_of_other_requests(request, mine)
+    twice = _names_of_duplicates(own_files)
+    extremes = _extremes(own_files)
+    elsewhere = _files_of_other_requests(request, own_files)
     files = {}
     for stage_sums in sums:
-        files[stage_sums["stage"]] = Files(
+        stage_pk = stage_sums["stage"]
+        files[stage_pk] = Files(
             count=stage_sums["count"],
             size_bytes=stage_sums["size"] * stage_sums["count"] // stage_sums["rows"],
             smallest_bytes=stage_sums["least"],
             largest_bytes=stage_sums["most"],
-            sizes=tuple(extremes[stage_sums["stage"]]),
-            twice=tuple(twice[stage_sums["stage"]][:EXTREMES]),
-            twice_count=len(twice[stage_sums["stage"]]),
-            elsewhere=tuple(elsewhere[stage_sums["stage"]][:EXTREMES]),
-            elsewhere_count=len(elsewhere[stage_sums["stage"]]),
+            sizes=tuple(extremes[stage_pk]),
+            twice=tuple(twice[stage_pk][:EXTREMES]),
+            twice_count=len(twice[stage_pk]),
+            elsewhere=tuple(elsewhere[stage_pk][:EXTREMES]),
+            elsewhere_count=len(elsewhere[stage_pk]),
         )
     return files
 
 
-def _extremes(mine: QuerySet[OutputFile]) -> dict[int, list[tuple[str, int]]]:
-    """Return the smallest and the largest files of each stage."""
+def _names_of_duplicates(files: QuerySet[OutputFile]) -> dict[int, list[str]]:
+    """Return the names that several files have, by primary key of the stage."""
+    doubles = files.values("name").annotate(times=Count("pk")).filter(times__gt=1).values("name")
+    rows = files.filter(name__in=doubles).order_by("stage", "name").values_list("stage", "name")
+    names: dict[int, list[str]] = defaultdict(list)
+    for stage_pk, name in rows.distinct():
+        names[stage_pk].append(name)
+    return names
+
+
+def _extremes(files: QuerySet[OutputFile]) -> dict[int, list[tuple[str, int]]]:
+    """Return the smallest and the largest files, by primary key of the stage."""
     extremes: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for order in (F("size_bytes").asc(), F("size_bytes").desc()):
         rank = Window(RowNumber(), partition_by="stage", order_by=[order, F("name").asc()])
-        rows = mine.annotate(rank=rank).filter(rank__lte=EXTREMES).order_by("stage", "rank")
-        for stage, name, size in rows.values_list("stage", "name", "size_bytes"):
-            if (name, size) not in extremes[stage]:
-                extremes[stage].append((name, size))
+        rows = files.annotate(rank=rank).filter(rank__lte=EXTREMES).order_by("stage", "rank")
+        for stage_pk, name, size in rows.values_list("stage", "name", "size_bytes"):
+            if (name, size) not in extremes[stage_pk]:
+                extremes[stage_pk].append((name, size))
     return extremes
 
 
 def _files_of_other_requests(
-    request: Request, mine: QuerySet[OutputFile]
+    request: Request, files: QuerySet[OutputFile]
 ) -> dict[int, list[tuple[str, str]]]:
-    """Return the file names that another request of the experiment also has, with its key."""
+    """Return the names of files that another request of the experiment also has, with its key.
+
+    They are by primary key of the stage of this request.
+    """
     others = OutputFile.objects.filter(
         stage__request__experiment=request.experiment_id, counts=True
     ).exclude(stage__request=request)
-    shared = others.filter(name__in=mine.values("name")).exclude(
+    shared = others.filter(name__in=files.values("name")).exclude(
         stage__request__state__in=UNCLAIMED
     )
     by_name: dict[str, str] = dict(
@@ -243,10 +250,11 @@ def _files_of_other_requests(
     )
     elsewhere: dict[int, list[tuple[str, str]]] = defaultdict(list)
     if by_name:
-        for stage, name in mine.filter(name__in=by_name).values_list("stage", "name").distinct():
-            elsewhere[stage].append((name, by_name[name]))
-    for rows in elsewhere.values():
-        rows.sort()
+        rows = files.filter(name__in=by_name).values_list("stage", "name").distinct()
+        for stage_pk, name in rows:
+            elsewhere[stage_pk].append((name, by_name[name]))
+    for names_and_keys in elsewhere.values():
+        names_and_keys.sort()
     return elsewhere
 
 
@@ -269,15 +277,14 @@ def _posted(request: Request) -> Mapping[int | None, list[Posted]]:
 
 
 def _other_writers(request: Request) -> Mapping[str, list[str]]:
-    """Return the other requests of the experiment that write to the same datasets."""
-    mine = request.stages.exclude(output_dataset="").values("output_dataset")
+    """Return the keys of other requests of the experiment that write to the same datasets."""
+    own_outputs = request.stages.exclude(output_dataset="").values("output_dataset")
     others = Stage.objects.filter(
-        request__experiment=request.experiment_id, output_dataset__in=mine
+        request__experiment=request.experiment_id, output_dataset__in=own_outputs
     )
     others = others.exclude(request=request).exclude(request__state__in=UNCLAIMED)
-    requests: dict[str, list[str]] = defaultdict(list)
-    for name, key in (
-        others.order_by("request__key").values_list("output_dataset", "request__key").distinct()
-    ):
-        requests[name].append(key)
-    return requests
+    rows = others.order_by("request__key").values_list("output_dataset", "request__key")
+    request_keys: dict[str, list[str]] = defaultdict(list)
+    for name, key in rows.distinct():
+        request_keys[name].append(key)
+    return request_keys

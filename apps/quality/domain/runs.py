@@ -27,7 +27,7 @@ from apps.quality.domain.data_quality import (
     waivers_of,
 )
 from apps.quality.domain.evaluation import evaluate
-from apps.quality.domain.facts import ask_catalogue, gather, inputs_of
+from apps.quality.domain.facts import ask_catalogue, gather_facts, inputs_of
 from apps.quality.domain.log_samples import sample_logs
 from apps.quality.domain.thresholds import settings_for
 from apps.quality.enums import Outcome, RunState
@@ -98,7 +98,7 @@ def run_checks(*, request: Request, at: datetime) -> QualityRun | None:
             return None
         settings = settings_for(request)
         inputs = inputs_of(request)
-        facts = gather(request, catalogued=catalogued, catalogue_error=error)
+        facts = gather_facts(request, catalogued=catalogued, catalogue_error=error)
         before = (
             QualityRun.objects.filter(request=request, state=RunState.EVALUATED)
             .order_by("-number")

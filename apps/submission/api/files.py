@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.db.models import QuerySet
-from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
@@ -18,7 +17,7 @@ from apps.datasets.models import FileTotals, InputFile, OutputFile
 from apps.production.api.routes import OfRequests
 from apps.production.domain.reasons import MAX_REASON
 from apps.production.models import Request, Stage
-from apps.production.web.lookup import request_or_404
+from apps.production.web.lookup import request_or_404, stage_or_404
 from apps.submission.domain.files import decisions, recovery
 
 _STAGE = OpenApiParameter("stage", int, description="Number of the stage. Default: 1.")
@@ -166,11 +165,11 @@ class FilesViewSet(OfRequests):
             decisions.check_may_decide(self.request.user, production_request)
         return production_request
 
-    def answer(self, done: Any, reader: Any = None, code: int = 200) -> Response:
+    def respond(self, result: Any, reader: Any = None, code: int = 200) -> Response:
         """Answer with the totals of the request, or with another request that was drafted."""
-        if done.key != self.kwargs["key"]:
-            return Response(DraftedReader(done).data, status=code)
-        file_totals = FileTotals.objects.filter(stage__request=done).select_related(
+        if result.key != self.kwargs["key"]:
+            return Response(DraftedReader(result).data, status=code)
+        file_totals = FileTotals.objects.filter(stage__request=result).select_related(
             "stage", "source"
         )
         return Response(FileTotalsReader(file_totals.order_by("stage__position"), many=True).data)
@@ -178,7 +177,7 @@ class FilesViewSet(OfRequests):
     @extend_schema(responses=_TOTALS)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the stages whose files the portal follows, with the number of files by state."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @extend_schema(parameters=[_STAGE, _STATE], responses=InputFileReader(many=True))
     @action(
@@ -227,9 +226,7 @@ class FilesViewSet(OfRequests):
 
     def _stage(self) -> Stage:
         number = number_of(self.request.query_params.get("stage", "")) or 1
-        stages = Stage.objects.filter(request=self.get_object())
-        stage: Stage = get_object_or_404(stages, position=min(number, 10_000) - 1)
-        return stage
+        return stage_or_404(self.get_object(), number)
 
     def _page_of(self, rows: QuerySet[Any]) -> list[Any]:
         page: list[Any] = self.paginate_queryset(rows) or []

@@ -79,7 +79,7 @@ class Outputs(StageView):
     def post(self, request: ApiRequest, key: str, number: int) -> Response:
         """Report input and output of one job: 201 for a new key, 200 if it replaces a report."""
         stage = self.stage()
-        body = self.given(ListedOutputWriter)
+        body = self.domain_arguments(ListedOutputWriter)
         counts = {name: body.pop(name) for name in QUANTITIES}
         files = body.pop("files")
         named = None if files is None else [NamedFile(**file) for file in files]

@@ -56,15 +56,17 @@ class SubmissionViewSet(OfRequests):
             check_may_submit(self.request.user, production_request)
         return production_request
 
-    def answer(self, done: Request, reader: Any = None, code: int = 200) -> Response:
+    def respond(self, result: Request, reader: Any = None, code: int = 200) -> Response:
         """Answer with the submissions of the request."""
-        rows = done.submissions.select_related("request", "cluster", "retry_of").order_by("number")
+        rows = result.submissions.select_related("request", "cluster", "retry_of").order_by(
+            "number"
+        )
         return Response(SubmissionReader(rows, many=True).data)
 
     @extend_schema(responses=_LIST)
     def retrieve(self, request: ApiRequest, key: str) -> Response:
         """List the submissions of a request, oldest first."""
-        return self.answer(self.get_object())
+        return self.respond(self.get_object())
 
     @extend_schema(responses=ScoutsReader(many=True))
     @action(detail=True)

@@ -28,7 +28,7 @@ from apps.datasets.enums import NOT_IN_A_JOB, FileState
 from apps.datasets.models import InputFile, OutputFile
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
-from apps.production.web.lookup import request_or_404
+from apps.production.web.lookup import request_or_404, stage_or_404
 from apps.submission.domain.arrays.submissions import assignment_of
 from apps.submission.domain.files import decisions, recovery
 from apps.submission.domain.files.page import files_page
@@ -76,7 +76,7 @@ def stage_files(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def file_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """List the input files of a stage, by state and beginning of the name."""
     production_request = request_or_404(request.user, key)
-    stage = _stage(request, production_request)
+    stage = _chosen_stage(request, production_request)
     page = in_order(_chosen_files(request, stage), by="state", query=request.GET, size=PAGE_SIZE)
     keys = [file.job_key for file in page.rows if file.job_key is not None]
     jobs = Job.objects.in_bulk(keys)
@@ -96,7 +96,7 @@ def file_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
 def output_list(request: AuthenticatedRequest, key: str) -> HttpResponse:
     """List the output files of a stage, newest first."""
     production_request = request_or_404(request.user, key)
-    stage = _stage(request, production_request)
+    stage = _chosen_stage(request, production_request)
     rows = _chosen_outputs(request, stage)
     page = in_order(rows, by="-id", query=request.GET, size=PAGE_SIZE)
     # One more than is shown, to know whether there are more.
@@ -123,7 +123,7 @@ def download(request: AuthenticatedRequest, key: str) -> HttpResponseBase:
     not count. The rows are streamed.
     """
     production_request = request_or_404(request.user, key)
-    stage = _stage(request, production_request)
+    stage = _chosen_stage(request, production_request)
     what = request.GET.get("what", "")
     columns: Sequence[str]
     if what == "copies":
@@ -148,13 +148,9 @@ def download(request: AuthenticatedRequest, key: str) -> HttpResponseBase:
     raise Http404
 
 
-def _stage(request: AuthenticatedRequest, production_request: Request) -> Stage:
+def _chosen_stage(request: AuthenticatedRequest, production_request: Request) -> Stage:
     """Return the stage of the query parameter `stage`, from 1. Raises `Http404`."""
-    number = number_in(request.GET, "stage") or 1
-    for stage in production_request.stages.all():
-        if stage.position == number - 1:
-            return stage
-    raise Http404
+    return stage_or_404(production_request, number_in(request.GET, "stage") or 1)
 
 
 def _chosen_state(request: AuthenticatedRequest) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from apps.accounts.models import User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.domain.events import events_of
+from apps.core.domain.quantities import count_noun
 from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.tables import csv_file
@@ -31,7 +32,7 @@ from apps.submission.domain.retries.bundle import retry_bundle
 from apps.submission.domain.retries.eligibility import MOST_JOBS, DryRun, RetryLimits, Source
 from apps.submission.domain.retries.links import finished_retries
 from apps.submission.domain.retries.obstacles import find_obstacles, obstacles_by_batch
-from apps.submission.domain.retries.offers import bundled_jobs, offer_of
+from apps.submission.domain.retries.offers import bundled_jobs, offer_from
 from apps.submission.enums import IN_BATCH, ONLY_BY_OWNER, BatchState, LeftOut, RetryState
 from apps.submission.models import RetryBatch
 from apps.submission.web.forms import BatchForm, CancelBatchForm
@@ -70,6 +71,14 @@ class DryRunLine:
         return len(self.verdicts) - len(self.listed)
 
 
+class BatchRow(NamedTuple):
+    """A batch, its number of jobs by state and of `open` ones, and what it waits for."""
+
+    batch: RetryBatch
+    counts: dict[str, int]
+    obstacles: list[Obstacle]
+
+
 def source_or_404(user: User, kind: str, pk: int) -> Source:
     """Return the group, incident or job, if the user may see it."""
     rows: dict[str, Any] = {
@@ -88,6 +97,7 @@ def source_or_404(user: User, kind: str, pk: int) -> Source:
 def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpResponse:
     """Show what a batch would retry and what not; POST plans it, unless it only previews."""
     source = source_or_404(request.user, kind, pk)
+    at = timezone.now()
     data = None
     if request.method == "POST":
         data = request.POST
@@ -97,75 +107,86 @@ def retry_jobs(request: AuthenticatedRequest, kind: str, pk: int) -> HttpRespons
     form = BatchForm(data, initial={"with_planned": with_planned})
     if request.method == "POST" and request.POST.get("do") != "preview" and form.is_valid():
         with show_errors(request, form):
-            batch = batches.plan_batch(
-                source=source, by=request.user, at=timezone.now(), **form.cleaned_data
-            )
-            jobs = batch.jobs.count()
-            messages.success(request, f"{jobs:,} job{'s' * (jobs != 1)} will be retried.")
-            return redirect(batch)
+            return _plan_batch(request, source, form, at)
 
-    if form.is_bound and form.is_valid():
-        limit_fields = form.cleaned_data
-    else:
-        limit_fields = {}
-    limits = RetryLimits(
-        limit_fields.get("attempts", batches.ATTEMPTS), limit_fields.get("of_stage")
-    )
-    dry_run = batches.dry_run(
-        source=source,
-        user=request.user,
-        limits=limits,
-        at=timezone.now(),
-        with_planned=limit_fields.get("with_planned", with_planned),
-    )
-    form.fields["step"].initial = batches.default_step(len(dry_run.eligible))
-    form.propose(find_bad_hosts(dry_run.eligible, user=request.user, at=timezone.now()))
-
-    lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
-    shown = (
-        read_query_or_warn(request, "list", lists.get, expected=f"one of {', '.join(lists)}")
-        or ELIGIBLE
-    )
-    rows = _listed(dry_run, shown)
+    dry_run = _dry_run(request.user, source, form, with_planned=with_planned, at=at)
+    listed = _listed_reason(request)
+    verdicts = _listed_verdicts(dry_run, listed)
     if request.GET.get("format") == "csv":
-        return _csv(f"retry-{kind}-{pk}-{shown}", rows)
+        return _csv(f"retry-{kind}-{pk}-{listed}", verdicts)
     if request.GET.get("format") == "tar":
-        with show_errors(request):
-            content = retry_bundle(
-                verdicts=bundled_jobs(dry_run, request.user), by=request.user, at=timezone.now()
-            )
-            headers = {"Content-Disposition": f'attachment; filename="retry-{kind}-{pk}.tar"'}
-            return HttpResponse(content, content_type="application/x-tar", headers=headers)
-        return redirect(
-            f"{request.path}?list={offer_of(dry_run, request.user, timezone.now()).bundle_list}"
-        )
+        return _bundle(request, dry_run, f"retry-{kind}-{pk}.tar", at)
 
-    lines = _lines_of(rows)
+    form.fields["step"].initial = batches.default_step(len(dry_run.eligible))
+    form.propose(find_bad_hosts(dry_run.eligible, user=request.user, at=at))
+    lines = _dry_run_lines(verdicts)
     context = {
         "kind": kind,
         "source": source,
-        "title": batches.title_of(source),
+        "title": batches.batch_title(source),
         "dry_run": dry_run,
-        "offer": offer_of(dry_run, request.user, timezone.now()),
-        "announcements": _announcements_against(dry_run, timezone.now()),
+        "offer": offer_from(dry_run, request.user, at),
+        "announcements": _announcements_against(dry_run, at),
         "form": form,
         "with_planned": with_planned,
-        "shown": shown,
-        "has_bundle": shown in ONLY_BY_OWNER,
-        "label": LeftOut(shown).label if shown in LeftOut.values else "to retry",
-        "jobs": len(rows),
+        "shown": listed,
+        "has_bundle": listed in ONLY_BY_OWNER,
+        "label": LeftOut(listed).label if listed in LeftOut.values else "to retry",
+        "jobs": len(verdicts),
         "lines": lines[:MOST_LINES],
         "more": sum(len(line.verdicts) for line in lines[MOST_LINES:]),
         "most": MOST_JOBS if dry_run.jobs >= MOST_JOBS else 0,
-        "earlier": _batch_rows(batches.latest_batches(source, request.user), request.user),
-        "at": timezone.now(),
+        "earlier": _batch_rows(batches.latest_batches(source, request.user), request.user, at),
+        "at": at,
     }
-    return render(
-        request,
-        "submission/retry_jobs.html",
-        context,
-        status=400 if form.is_bound and form.errors else 200,
+    status = 400 if form.is_bound and form.errors else 200
+    return render(request, "submission/retry_jobs.html", context, status=status)
+
+
+def _plan_batch(
+    request: AuthenticatedRequest, source: Source, form: BatchForm, at: datetime
+) -> HttpResponse:
+    batch = batches.plan_batch(source=source, by=request.user, at=at, **form.cleaned_data)
+    jobs = batch.jobs.count()
+    messages.success(request, f"{count_noun(jobs, 'job')} will be retried.")
+    return redirect(batch)
+
+
+def _dry_run(
+    user: User, source: Source, form: BatchForm, *, with_planned: bool, at: datetime
+) -> DryRun:
+    """Return the dry run with the limits of the form if they are valid, else with the default."""
+    options: dict[str, Any] = {}
+    if form.is_bound and form.is_valid():
+        options = form.cleaned_data
+    limits = RetryLimits(options.get("attempts", batches.ATTEMPTS), options.get("of_stage"))
+    return batches.dry_run(
+        source=source,
+        user=user,
+        limits=limits,
+        at=at,
+        with_planned=options.get("with_planned", with_planned),
     )
+
+
+def _listed_reason(request: AuthenticatedRequest) -> str:
+    """Return which jobs `?list=` chooses: a reason to leave them out, or `ELIGIBLE`."""
+    lists = {str(reason): reason.value for reason in LeftOut} | {ELIGIBLE: ELIGIBLE}
+    reason = read_query_or_warn(request, "list", lists.get, expected=f"one of {', '.join(lists)}")
+    return reason or ELIGIBLE
+
+
+def _bundle(
+    request: AuthenticatedRequest, dry_run: DryRun, filename: str, at: datetime
+) -> HttpResponse:
+    """Return the bundle of the jobs that only their owners can submit again."""
+    with show_errors(request):
+        verdicts = bundled_jobs(dry_run, request.user)
+        content = retry_bundle(verdicts=verdicts, by=request.user, at=at)
+        headers = {"Content-Disposition": f'attachment; filename="{filename}"'}
+        return HttpResponse(content, content_type="application/x-tar", headers=headers)
+    bundle_list = offer_from(dry_run, request.user, at).bundle_list
+    return redirect(f"{request.path}?list={bundle_list}")
 
 
 def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announcement, int]]:
@@ -175,13 +196,13 @@ def _announcements_against(dry_run: DryRun, at: datetime) -> list[tuple[Announce
     return Counter(announcements).most_common()
 
 
-def _listed(dry_run: DryRun, shown: str) -> list[Verdict]:
-    if shown in LeftOut.values:
-        return dry_run.left_out.get(LeftOut(shown), [])
+def _listed_verdicts(dry_run: DryRun, listed: str) -> list[Verdict]:
+    if listed in LeftOut.values:
+        return dry_run.left_out.get(LeftOut(listed), [])
     return [candidate.verdict for candidate in dry_run.eligible]
 
 
-def _lines_of(verdicts: Iterable[Verdict]) -> list[DryRunLine]:
+def _dry_run_lines(verdicts: Iterable[Verdict]) -> list[DryRunLine]:
     """Return the jobs in lines of the same request, stage and verdict, most jobs first."""
     alike: dict[tuple[str, str, str], list[Verdict]] = {}
     for verdict in verdicts:
@@ -230,22 +251,20 @@ def retry_batches(request: AuthenticatedRequest) -> HttpResponse:
     page = Paginator(batches.visible_batches(request.user), PAGE_SIZE).get_page(
         request.GET.get("page")
     )
-    context = {"page": page, "rows": _batch_rows(list(page.object_list), request.user)}
+    rows = _batch_rows(list(page.object_list), request.user, timezone.now())
+    context = {"page": page, "rows": rows}
     return render(request, "submission/retry_batches.html", context)
 
 
-def _batch_rows(
-    shown: Sequence[RetryBatch], user: User
-) -> list[tuple[RetryBatch, dict[str, int], list[Obstacle]]]:
-    """Return batches with their numbers of jobs by state, and what they wait for."""
-    counts = batches.counts_by_batch(shown)
-    obstacles = obstacles_by_batch(shown, user, timezone.now())
+def _batch_rows(retry_batches: Sequence[RetryBatch], user: User, at: datetime) -> list[BatchRow]:
+    all_counts = batches.counts_by_batch(retry_batches)
+    all_obstacles = obstacles_by_batch(retry_batches, user, at)
 
     batch_rows = []
-    for batch in shown:
-        jobs = counts.get(batch.pk, {})
-        still_open = sum(jobs.get(state, 0) for state in IN_BATCH)
-        batch_rows.append((batch, {**jobs, "open": still_open}, obstacles.get(batch.pk, [])))
+    for batch in retry_batches:
+        counts = all_counts.get(batch.pk, {})
+        counts["open"] = sum(counts.get(state, 0) for state in IN_BATCH)
+        batch_rows.append(BatchRow(batch, counts, all_obstacles.get(batch.pk, [])))
     return batch_rows
 
 

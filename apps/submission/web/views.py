@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib import messages
@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
+from apps.core.domain.quantities import count_noun
 from apps.core.errors import InvalidFields
 from apps.core.web.errors import show_errors
 from apps.core.web.turns import one_at_a_time
@@ -45,11 +46,11 @@ from apps.submission.domain.arrays.submissions import (
 )
 from apps.submission.domain.arrays.trials import results_of
 from apps.submission.domain.dispatch.held import release_obstacle, request_release
-from apps.submission.domain.dispatch.recall import flight_of
+from apps.submission.domain.dispatch.recall import jobs_in_flight
 from apps.submission.domain.dispatch.start import automatic_start_of
 from apps.submission.domain.retries.by_stage import count_left_to_rules, retry_failed
 from apps.submission.domain.scouts.pages import shown_scouts
-from apps.submission.models import Submission
+from apps.submission.models import Assignment, Submission
 from apps.submission.web.forms import (
     AcceptForm,
     AssignForm,
@@ -84,7 +85,7 @@ def retry(request: AuthenticatedRequest, key: str) -> HttpResponse:
         retries = retry_failed(
             request=production_request, by=request.user, at=timezone.now(), **form.cleaned_data
         )
-        message = f"{retries.jobs:,} failed job{'s' if retries.jobs != 1 else ''} will be retried."
+        message = f"{count_noun(retries.jobs, 'failed job')} will be retried."
         if retries.left_to_rules:
             message += f" {retries.left_to_rules:,} more are left to recovery rules."
         messages.success(request, message)
@@ -129,7 +130,11 @@ def cancel(request: AuthenticatedRequest, key: str) -> HttpResponse:
         message = "Submitted jobs of {request} will be cancelled."
         return _act(request, key, message, assignment.cancel_sent, form)
     production_request = _for_operator(request, key)
-    context = {"object": production_request, "form": form, "flight": flight_of(production_request)}
+    context = {
+        "object": production_request,
+        "form": form,
+        "flight": jobs_in_flight(production_request),
+    }
     return render(request, "submission/cancel.html", context, status=400 if form.is_bound else 200)
 
 
@@ -218,8 +223,8 @@ def _page(
 
     An `invalid` form takes the place of the empty one.
     """
-    operator = may_submit(request.user, production_request)
-    chosen = assignment_of(production_request)
+    is_operator = may_submit(request.user, production_request)
+    assignment = assignment_of(production_request)
     stage_rows = _stage_rows(production_request)
     at = timezone.now()
     against = ""  # also for requests in states that submit no jobs
@@ -229,15 +234,15 @@ def _page(
         )
     context: dict[str, Any] = {
         "object": production_request,
-        "assignment": chosen,
-        "files": files_note(chosen),
+        "assignment": assignment,
+        "files": files_note(assignment),
         "stage_rows": stage_rows,
         "any_sent": any(stage_row.rows for stage_row in stage_rows),
         "to_retry": sum(stage_row.to_retry for stage_row in stage_rows),
-        "may_submit": operator,
-        "may_retry": operator and production_request.state in SENDABLE,
+        "may_submit": is_operator,
+        "may_retry": is_operator and production_request.state in SENDABLE,
         "automatic_start": automatic_start_of(production_request, at),
-        "flight": flight_of(production_request),
+        "flight": jobs_in_flight(production_request),
         "results": results_of(production_request),
         "against": against,
         "scouts": shown_scouts(production_request),
@@ -248,31 +253,43 @@ def _page(
 
     context["is_whole"] = True
     context["follows_files"] = bool(stages_with_files(production_request))
-    if operator and production_request.state in ASSIGNABLE:
-        initial = {
-            "version": production_request.version,
-            "most_in_flight": chosen and chosen.most_in_flight,
-        }
-        context["assign_form"] = AssignForm(initial=initial)
-        context["assign_form"].offer_starts_from(production_request.state)
-    if operator and context["against"]:
-        context["ignore_form"] = IgnoreAdviceForm(auto_id="ignore_%s")
-    if operator and chosen and production_request.state in LIMITABLE:
-        initial = {"most_in_flight": chosen.most_in_flight, "was": chosen.most_in_flight or 0}
-        context["limit_form"] = LimitForm(initial=initial, auto_id="limit_%s")
-    if context["may_retry"]:
-        context["retry_forms"] = _retry_forms(production_request, stage_rows, invalid)
-    if operator and production_request.state == RequestState.RUNNING:
-        context["accept_forms"] = _accept_forms(production_request, at, invalid)
-    for name, form in (
-        ("assign_form", AssignForm),
-        ("ignore_form", IgnoreAdviceForm),
-        ("limit_form", LimitForm),
-    ):
-        if name in context and isinstance(invalid, form):
-            context[name] = invalid
     context["holds"] = holds_over(production_request)
+    if is_operator:
+        context |= _request_forms(
+            production_request, assignment, invalid, is_advised_against=bool(against)
+        )
+        if production_request.state in SENDABLE:
+            context["retry_forms"] = _retry_forms(production_request, stage_rows, invalid)
+        if production_request.state == RequestState.RUNNING:
+            context["accept_forms"] = _accept_forms(production_request, at, invalid)
     return render(request, "submission/request.html", context, status=400 if invalid else 200)
+
+
+def _request_forms(
+    production_request: Request,
+    assignment: Assignment | None,
+    invalid: forms.Form | None,
+    *,
+    is_advised_against: bool,
+) -> dict[str, forms.Form]:
+    """Return the forms of a request as a whole, by name, that its state allows."""
+    request_forms: dict[str, forms.Form] = {}
+    most_in_flight = assignment.most_in_flight if assignment else None
+    if production_request.state in ASSIGNABLE:
+        initial = {"version": production_request.version, "most_in_flight": most_in_flight}
+        assign_form = AssignForm(initial=initial)
+        assign_form.offer_starts_from(production_request.state)
+        request_forms["assign_form"] = assign_form
+    if is_advised_against:
+        request_forms["ignore_form"] = IgnoreAdviceForm(auto_id="ignore_%s")
+    if assignment and production_request.state in LIMITABLE:
+        initial = {"most_in_flight": most_in_flight, "was": most_in_flight or 0}
+        request_forms["limit_form"] = LimitForm(initial=initial, auto_id="limit_%s")
+
+    for name, form in request_forms.items():
+        if isinstance(invalid, type(form)):
+            request_forms[name] = invalid
+    return request_forms
 
 
 def _stage_rows(production_request: Request) -> list[StageSubmissions]:
@@ -283,19 +300,27 @@ def _stage_rows(production_request: Request) -> list[StageSubmissions]:
     return stage_rows
 
 
+class RetryFormRow(NamedTuple):
+    """A stage with failed jobs, how many of them are left to recovery rules, and its form."""
+
+    stage_row: StageSubmissions
+    left_to_rules: int
+    form: forms.Form
+
+
 def _retry_forms(
     production_request: Request, stage_rows: Sequence[StageSubmissions], invalid: forms.Form | None
-) -> list[tuple[StageSubmissions, int, forms.Form]]:
-    """Return the stages with failed jobs, how many are left to recovery rules, and their forms."""
+) -> list[RetryFormRow]:
+    """Return the forms of the stages with failed jobs."""
     to_retry = [stage_row for stage_row in stage_rows if stage_row.to_retry > 0]
     left_to_rules = count_left_to_rules(production_request) if to_retry else {}
     retry_forms = []
     for stage_row in to_retry:
-        form = _form_of(stage_row.stage, RetryForm, "retry", invalid)
-        left = left_to_rules.get(stage_row.stage.position, 0)
-        if not left:
+        form = _stage_form(stage_row.stage, RetryForm, "retry", invalid)
+        jobs_left = left_to_rules.get(stage_row.stage.position, 0)
+        if not jobs_left:
             del form.fields["with_planned"]
-        retry_forms.append((stage_row, left, form))
+        retry_forms.append(RetryFormRow(stage_row, jobs_left, form))
     return retry_forms
 
 
@@ -306,12 +331,12 @@ def _accept_forms(
     accept_forms = []
     for shortfall in shortfalls_of(production_request, at):
         if shortfall.acceptance or (shortfall.missing and not shortfall.obstacle):
-            form = _form_of(shortfall.stage, AcceptForm, "accept", invalid)
+            form = _stage_form(shortfall.stage, AcceptForm, "accept", invalid)
             accept_forms.append((shortfall, form))
     return accept_forms
 
 
-def _form_of(
+def _stage_form(
     stage: Stage, form_class: type[forms.Form], prefix: str, invalid: forms.Form | None
 ) -> forms.Form:
     """Return the form of a stage: the invalid one if it is of this stage, else an empty one."""

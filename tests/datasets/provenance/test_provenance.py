@@ -12,7 +12,7 @@ from apps.datasets.domain import steps
 from apps.datasets.domain.provenance import ProvenanceEntry, provenance_of
 from apps.datasets.domain.uses import count_uses
 from apps.datasets.models import Catalogue, KnownDataset
-from apps.production.enums import RequestState
+from apps.production.enums import UNCLAIMED, RequestState
 from apps.production.models import Request, StageCounts
 from tests.factories import people
 
@@ -88,7 +88,7 @@ def test_several_requests_write_one_dataset(produce, liaison):
     assert [step.stage.request for step in makers] == [old, new, draft]
 
 
-@pytest.mark.parametrize("state", sorted(steps.UNCLAIMED))
+@pytest.mark.parametrize("state", sorted(UNCLAIMED))
 def test_request_without_a_claim_counts_where_no_other_writes_the_dataset(produce, liaison, state):
     produce(("raw3", "reco"), state=state)
     assert described(provenance_of("reco", liaison).made_from) == [(1, "raw3", "")]

@@ -13,8 +13,8 @@ import pytest
 from apps.core.domain.events import events_of
 from apps.core.errors import InvalidFields, StaleState
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk.desk import bulk_approval, desk_of
-from apps.production.domain.desk.sheet import sheet_of
+from apps.production.domain.desk.desk import bulk_approval, read_desk
+from apps.production.domain.desk.sheet import read_sheet
 from apps.production.domain.discussion import write_comment
 from apps.production.domain.lifecycle.moves import (
     MOVE_FUNCTIONS,
@@ -59,11 +59,11 @@ def now(request):
 def test_row_has_size_and_slack_of_the_estimate(waiting, nova, liaison, approver):
     history(draft(liaison, nova))
     one = waiting(stages=(stage(jobs=1000),), deadline=(AT + timedelta(days=12)).date())
-    row = desk_of(approver, at=AT).rows[0]
+    row = read_desk(approver, at=AT).rows[0]
     assert row.request == one
     assert row.estimate.core_seconds.mid == pytest.approx(1000 * 9000)
     assert (row.slack.days, row.slack.level) == (pytest.approx(12 - row.estimate.days.mid), "tight")
-    assert desk_of(liaison, at=AT).rows == []
+    assert read_desk(liaison, at=AT).rows == []
 
 
 def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
@@ -73,7 +73,7 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
     write_comment(
         request=one, text="Needs 6 GB.", by=approver, at=LATER, path="stages.1.memory_bytes"
     )
-    sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
+    sheet = read_sheet(read_desk(approver, at=LATER).rows[0], user=approver, at=LATER)
     assert (sheet.changes.reviewed, sheet.commented) == (None, ["Stage 2 simulation › Memory"])
     MOVE_FUNCTIONS[Verb.REQUEST_CHANGES](request=one, by=approver, at=LATER, reason="See memory.")
     written = content_of(one)
@@ -83,8 +83,8 @@ def test_sheet_shows_what_changed_since_the_review_and_comments_on_fields(
     submit_request(request=one, by=liaison, at=LATER)
     check_request(request=one, at=LATER)
 
-    row = desk_of(approver, at=LATER).rows[0]
-    sheet = sheet_of(row, user=approver, at=LATER)
+    row = read_desk(approver, at=LATER).rows[0]
+    sheet = read_sheet(row, user=approver, at=LATER)
     assert row.is_resubmitted
     changed = {
         field.path: (field.old, field.text)
@@ -113,7 +113,7 @@ def test_changes_name_the_note_that_they_answer(waiting, liaison, approver, clie
     submit_request(request=request, by=liaison, at=LATER)
     check_request(request=request, at=LATER)
 
-    sheet = sheet_of(desk_of(approver, at=LATER).rows[0], user=approver, at=LATER)
+    sheet = read_sheet(read_desk(approver, at=LATER).rows[0], user=approver, at=LATER)
     answers = {field.path: field.answer for field in sheet.changes.fields}
     assert answers == {"deadline": "", "stages.1.memory_bytes": "needs 6 GB."}
     client.force_login(approver)
@@ -149,7 +149,7 @@ def test_unusual_value_stands_beside_past_jobs_and_asks_for_a_change(
 ):
     history(draft(liaison, nova))
     waiting(stages=(stage(jobs=10, memory_bytes=900 * 10**9),))
-    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    sheet = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT)
     unusual = next(value for value in sheet.unusual if value.is_memory)
     assert (unusual.label, unusual.text) == ("generation › Memory", "900 GB")
     assert (unusual.value, unusual.most, unusual.times) == (9e11, 3e9, 300)
@@ -168,7 +168,7 @@ def test_outages_of_today_are_no_values_to_change(waiting, nova, liaison, approv
     samweb = service("samweb", AT - timedelta(days=1))
     open_incident(service=samweb, state="down", title="503", by=approver, at=AT)
     waiting(stages=(stage(services=("samweb",)), stage(name="reco", services=("samweb",))))
-    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    sheet = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT)
     assert sheet.outages == ["samweb is down."]
     assert not any("is down" in value.message for value in sheet.unusual)
 
@@ -183,7 +183,7 @@ def test_classes_are_chosen_with_their_ends(waiting, nova, liaison, approver, cl
     waiting(
         stages=(stage(jobs=1000),), requested_priority="high", priority_reason="The freeze is near."
     )
-    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    sheet = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT)
     assert [choice.name for choice in sheet.choices] == ["low", "normal", "high", "urgent"]
     assert (sheet.requested.name, sheet.compared.name) == ("high", "normal")
     assert sheet.requested.end == sheet.prospects["high"].forecast.end.likely
@@ -228,8 +228,8 @@ def test_what_a_class_would_give_is_what_it_gives(waiting, nova, liaison, approv
         )
     set_pace(5000)
     one = waiting(stages=(stage(jobs=1000),), deadline=(LATER + timedelta(days=20)).date())
-    row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
-    prospect = sheet_of(row, user=approver, at=LATER).prospects[level]
+    row = next(row for row in read_desk(approver, at=LATER).rows if row.request == one)
+    prospect = read_sheet(row, user=approver, at=LATER).prospects[level]
     approve_request(
         request=one, by=approver, at=LATER, priority_class=level, reason="So that it starts then."
     )
@@ -255,11 +255,11 @@ def test_what_a_class_moves_back_is_what_it_moves_back(
             request=waiting(), by=approver, at=LATER, priority_class="normal", reason="-"
         )
     one = waiting()
-    [size] = [row.estimate.size for row in desk_of(approver, at=LATER).rows if row.request == one]
+    [size] = [row.estimate.size for row in read_desk(approver, at=LATER).rows if row.request == one]
     set_pace(size.core_seconds / 3600 / 2)
     before = starts_in_queue(at=LATER)
-    row = next(row for row in desk_of(approver, at=LATER).rows if row.request == one)
-    choices = sheet_of(row, user=approver, at=LATER).choices
+    row = next(row for row in read_desk(approver, at=LATER).rows if row.request == one)
+    choices = read_sheet(row, user=approver, at=LATER).choices
     [choice] = [choice for choice in choices if choice.name == level]
 
     approve_request(request=one, by=approver, at=LATER, priority_class=level, reason="So.")
@@ -317,7 +317,7 @@ def test_delay_of_others_is_unknown_while_the_pace_is(waiting, nova, liaison, ap
     waiting()
     request_in("queued", by=liaison, experiment=nova, approver=approver)
     set_pace(100, days=0)
-    choice = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).choices[-1]
+    choice = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT).choices[-1]
     [delayed] = choice.moved_back.named
     assert (choice.moved_back.delay, choice.moved_back.delay_text) == (None, "")
     assert (delayed.start_now, delayed.start_then) == (None, None)
@@ -332,7 +332,7 @@ def test_desk_says_why_the_end_is_unknown_and_when_it_starts(
     request_in("queued", by=liaison, experiment=nova, approver=approver)
     QueueEntry.objects.update(core_seconds=72 * 3600)
     set_pace(5)
-    sheet = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT)
+    sheet = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT)
     assert sheet.why_no_end.startswith(
         "Expected end unknown: nearly no job of generation would end"
     )
@@ -352,7 +352,7 @@ def test_desk_says_that_a_request_of_unknown_end_starts_too_late(
     QueueEntry.objects.update(core_seconds=72 * 3600)
     Request.objects.filter(pk=late.pk).update(requested_priority="low")
     set_pace(5)
-    choice = sheet_of(desk_of(approver, at=AT).rows[0], user=approver, at=AT).requested
+    choice = read_sheet(read_desk(approver, at=AT).rows[0], user=approver, at=AT).requested
     assert (choice.end, choice.slack.start) == (None, choice.start)
     assert choice.slack.days_late == (choice.start - late.deadline).days
     client.force_login(approver)
@@ -434,13 +434,13 @@ def test_several_are_summed_up_with_their_warnings(
                 "awaiting_approval", by=liaison, experiment=nova, approver=approver, **titled
             )
         )
-    desk = desk_of(approver, at=LATER)
+    desk = read_desk(approver, at=LATER)
     rows = desk.rows
     with django_assert_max_num_queries(2):
         bulk = bulk_approval(rows, desk.queue, user=approver, at=LATER)
     assert (bulk.jobs, bulk.unsized) == (120, 0)
     assert bulk.size.core_seconds == pytest.approx(120 * 9000)
-    memory = [message for _, message, _ in bulk.warnings_of(rows[1]) if "3 GB" in message]
+    memory = [message for _, message, _ in bulk.warnings_for(rows[1]) if "3 GB" in message]
     assert len(memory) == 1
 
     client.force_login(approver)

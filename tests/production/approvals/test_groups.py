@@ -9,7 +9,7 @@ import pytest
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed
 from apps.core.models import Event
 from apps.production.domain.approvals.delegations import delegate
-from apps.production.domain.approvals.groups import retire_group, retirement_of
+from apps.production.domain.approvals.groups import plan_retirement, retire_group
 from apps.production.models import ApprovalGroup, ApprovalRule, Delegation
 from tests.factories import approvals
 from tests.factories.people import person
@@ -46,7 +46,7 @@ def test_a_retired_group_signs_no_more_and_its_history_stays(group, admin):
     assert (handed.group, handed.revoked_at, handed.revoked_by) == (group, AT, str(admin))
     group.refresh_from_db()
     assert (group.members.count(), group.role, group.retired_at) == (0, "", AT)
-    assert retirement_of(group, AT).text == "no one signs for it any more."
+    assert plan_retirement(group, AT).text == "no one signs for it any more."
     event = Event.objects.get(kind="approval_group.retired")
     assert (event.reason, len(event.data["rules"])) == ("The convener has left.", 2)
     with pytest.raises(InvalidTransition, match="already retired"):

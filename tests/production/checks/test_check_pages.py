@@ -12,7 +12,7 @@ from apps.core.domain.events import events_of
 from apps.production.domain.checks import Fix, Problem, Severity, rule
 from apps.production.domain.checks.registry import RULES
 from apps.production.domain.content.stages import content_of
-from apps.production.domain.desk.desk import bulk_approval, desk_of
+from apps.production.domain.desk.desk import bulk_approval, read_desk
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, check_request
 from apps.production.domain.requests.drafts import save_draft
 from apps.production.enums import Verb
@@ -313,9 +313,9 @@ def test_a_message_about_several_stages_is_one_warning_everywhere(
         text = text_of(client.get(obj.get_absolute_url() + query))
         assert f"{number} warnings ·" in text, query
         assert f"completed the checks, with {number} warnings" in text
-    desk = desk_of(approver, at=AT)
+    desk = read_desk(approver, at=AT)
     bulk = bulk_approval(desk.rows, desk.queue, user=approver, at=AT)
-    assert len(bulk.warnings_of(desk.rows[0])) == number
+    assert len(bulk.warnings_for(desk.rows[0])) == number
 
 
 def test_warnings_about_services_at_submission_are_counted_apart(

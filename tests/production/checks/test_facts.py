@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import Membership
 from apps.core.domain.events import events_of
-from apps.production.domain.checks.base import Offer, StageBefore
+from apps.production.domain.checks.base import ClusterLimits, StageBefore
 from apps.production.domain.checks.facts import facts_for
 from apps.production.domain.checks.report import run_checks
 from apps.production.domain.content.stages import content_of
@@ -144,7 +144,7 @@ def test_state_and_downtime_of_a_needed_service(nova, samweb):
 
 def test_what_clusters_offer(nova):
     clusters.cluster("alps", "slurm", max_memory_bytes=8 * 10**9, max_wall_seconds=3600)
-    assert known(nova).offers == (Offer("alps", 8 * 10**9, 3600),)
+    assert known(nova).offers == (ClusterLimits("alps", 8 * 10**9, 3600),)
     assert "fits_cluster" in found(nova, content())
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.production.domain.checks import Facts, Fix, RuleFinding, Severity
-from apps.production.domain.checks.base import Offer
+from apps.production.domain.checks.base import ClusterLimits
 from apps.production.domain.checks.fixing import apply_fixes
 from apps.production.domain.checks.report import CheckReport, run_checks
 from apps.production.domain.estimates.figures import NO_ESTIMATE, PastStage, estimate
@@ -17,7 +17,10 @@ GB = 10**9
 FACTS = Facts(
     today=AT.date(),
     services=frozenset(),
-    offers=(Offer("small", 64 * GB, 48 * HOUR), Offer("large", 256 * GB, 24 * HOUR)),
+    offers=(
+        ClusterLimits("small", 64 * GB, 48 * HOUR),
+        ClusterLimits("large", 256 * GB, 24 * HOUR),
+    ),
 )
 NAMES = ("generation", "simulation", "reco")
 
@@ -25,7 +28,7 @@ NAMES = ("generation", "simulation", "reco")
 def checks(*, wall: float = 2 * HOUR, events_per_job: float = 500, memory: float = 2.5 * GB):
     """The checks, with past jobs of this median time, and of this 90th percentile of memory."""
     row = PastStage(
-        request="NOVA-0001",
+        request_key="NOVA-0001",
         release="v09_72",
         events_per_job=events_per_job,
         completed=100,

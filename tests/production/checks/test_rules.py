@@ -9,10 +9,10 @@ import pytest
 
 from apps.production.domain.checks import Facts, Fix, Problem, Rule, Severity, rule
 from apps.production.domain.checks.base import (
+    ClusterLimits,
     EarlierBlock,
     EarlierStage,
-    Offer,
-    Other,
+    OtherRequest,
     PlannedWindow,
     ServiceNow,
     StageBefore,
@@ -93,14 +93,14 @@ def kept_up_and_merged(*kinds):
     return replace(whole, stages=(*whole.stages, *(stage(kind, kind=kind) for kind in kinds)))
 
 
-def other(**changes) -> Other:
-    return Other(key="NOVA-0001", **changes)
+def other(**changes) -> OtherRequest:
+    return OtherRequest(key="NOVA-0001", **changes)
 
 
 def past(*, of=None, **changes) -> Facts:
     """Facts with past jobs of a stage, and the estimate of a request with it."""
     row = {
-        "request": "NOVA-0001",
+        "request_key": "NOVA-0001",
         "release": "v09_72",
         "configuration": "reco.fcl",
         "completed": 100,
@@ -329,10 +329,10 @@ CASES = {
     "fits_cluster": (
         (
             one(),
-            facts(offers=(Offer("a", 3 * 10**9), Offer("b", 2 * 10**9))),
+            facts(offers=(ClusterLimits("a", 3 * 10**9), ClusterLimits("b", 2 * 10**9))),
             "stages.0.memory_bytes",
         ),
-        (one(), facts(offers=(Offer("a", 3 * 10**9), Offer("b", None)))),
+        (one(), facts(offers=(ClusterLimits("a", 3 * 10**9), ClusterLimits("b", None)))),
     ),
     "retries_get_no_less": (
         (
@@ -589,7 +589,7 @@ def test_jobs_that_are_too_short_are_joined_by_what_past_jobs_took():
         "completed_wall_seconds": 3e3,
         "per_day": (1000.0,) * 5,
     }
-    short = PastStage(request="NOVA-0001", events_per_job=100, wall_seconds=(60.0,) * 5, **row)
+    short = PastStage(request_key="NOVA-0001", events_per_job=100, wall_seconds=(60.0,) * 5, **row)
     (problem,) = found_by("job_length", written, with_past(written, short))
     assert problem.message.startswith(
         "A job takes about 1 min, by 50 past jobs (same stage name, any release and configuration, "

@@ -23,7 +23,7 @@ from tests.factories.requests import content, stage
 TODAY = date(2026, 11, 20)
 
 
-def past(request="NOVA-0001", **changes) -> PastStage:
+def past(request_key="NOVA-0001", **changes) -> PastStage:
     row = {
         "release": "v09_72",
         "configuration": "reco.fcl",
@@ -33,7 +33,7 @@ def past(request="NOVA-0001", **changes) -> PastStage:
         "wall_seconds": (1000.0, 1500.0, 2000.0, 2500.0, 3000.0),
         "per_day": (200.0, 250.0, 400.0, 500.0, 600.0),
     }
-    return PastStage(request=request, **{**row, **changes})
+    return PastStage(request_key=request_key, **{**row, **changes})
 
 
 def of(*rows: PastStage, datasets=(), stages: tuple[StageContent, ...] | None = None):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS
 from apps.production.domain.priority.expected_start import Start, expected_start
 from apps.production.domain.priority.listing import starts_in_queue
-from apps.production.domain.priority.pace import QueuedWork, Throughput, pace_of, work_ahead
+from apps.production.domain.priority.pace import QueuedWork, Throughput, measure_pace, work_ahead
 from apps.production.domain.priority.rescoring import rescore_all
 from apps.production.enums import Verb
 from apps.production.models import QueueEntry, QueueState, Request
@@ -82,8 +82,8 @@ def test_requests_on_hold_are_ahead_of_one_but_do_not_delay_it():
 
 def test_days_of_little_work_do_not_slow_the_pace():
     work = [10.0] * 20 + [100.0] * 10
-    assert pace_of(work).usual == 100.0
-    assert pace_of([10.0, 10.0, 20.0, 20.0, 40.0]).slow == 20.0
+    assert measure_pace(work).usual == 100.0
+    assert measure_pace([10.0, 10.0, 20.0, 20.0, 40.0]).slow == 20.0
 
 
 def test_next_century_is_not_told():

@@ -18,7 +18,7 @@ from apps.production.domain.priority.listing import queue_state
 from apps.production.domain.priority.manual_moves import move_in_queue, undo_manual_move
 from apps.production.domain.priority.ranks import (
     by_place,
-    place_of,
+    queue_order,
     queue_ranks,
     rank_of,
     ranked_requests,
@@ -78,7 +78,7 @@ def test_move_changes_only_what_it_says_and_the_order_stays_total(five, approver
                 assert keys() == after
         assert [rank_of(request) for request in ranked_requests()] == [1, 2, 3, 4, 5]
         entries = list(QueueEntry.objects.select_related("request"))
-        assert [entry.request.key for entry in sorted(entries, key=place_of)] == keys()
+        assert [entry.request.key for entry in sorted(entries, key=queue_order)] == keys()
         transaction.set_rollback(True)
 
 

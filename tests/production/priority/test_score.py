@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from apps.production.domain.priority.score import (
     ScoreFacts,
     manual_term,
+    score_terms,
     sort_key,
-    terms_of,
     total_score,
     waiting_term,
 )
@@ -30,7 +30,7 @@ FACTS = st.builds(
     takes_days=st.none() | st.floats(0, 400),
     core_seconds=st.none() | st.floats(0, 1e13),
     size_basis=st.just("past jobs"),
-    experiment=st.just("NOvA"),
+    experiment_name=st.just("NOvA"),
     share=PART,
     used=st.none() | PART,
     used_days=st.just(30),
@@ -39,7 +39,7 @@ FEW = settings(max_examples=60, deadline=None)
 
 
 def points(facts: ScoreFacts) -> float:
-    return total_score(terms_of(facts, today=TODAY))
+    return total_score(score_terms(facts, today=TODAY))
 
 
 #: All terms but waiting lie within these.
@@ -49,7 +49,7 @@ LEAST, MOST = 0 - 16 - 5 + 0 + 0 - 30, 160 + 16 + 10 + 40 + 15 + 30
 @FEW
 @given(FACTS)
 def test_each_term_is_told_and_their_sum_has_bounds(facts):
-    terms = terms_of(facts, today=TODAY)
+    terms = score_terms(facts, today=TODAY)
     assert [term.key for term in terms] == ["class", "number", "asked", "deadline", "size", "share"]
     assert all(term.title and term.why for term in terms)
     assert LEAST <= total_score(terms) <= MOST
@@ -148,7 +148,7 @@ def test_key_orders_as_the_scores_do_at_any_moment(one, other, days_one, days_ot
     ],
 )
 def test_terms_say_how_they_came_about(changes, key, title, expected, said):
-    term = next(term for term in terms_of(ScoreFacts(**changes), today=TODAY) if term.key == key)
+    term = next(term for term in score_terms(ScoreFacts(**changes), today=TODAY) if term.key == key)
     assert (term.title, term.points) == (title, expected)
     assert said in term.why
 

@@ -17,7 +17,7 @@ from apps.datasets.models import InputFile, OutputFile, OutputTotals
 from apps.jobs.models import Job
 from apps.production.enums import PORTAL
 from apps.production.models import OutputReport, Request, Stage
-from apps.quality.domain.facts import gather
+from apps.quality.domain.facts import gather_facts
 from apps.submission.domain.arrays.files import follow_jobs
 from apps.submission.domain.arrays.output_files import store_files
 from apps.submission.domain.arrays.plan import lock_request, plan_retry
@@ -186,9 +186,9 @@ def test_data_quality_knows_only_files_that_count(array, end_jobs):
     report(array, 1, NamedFile("lost", 0))
     before = revisions_of(array.request_id)
     end_jobs(array, failed={1, 2}, at=AT + HOUR)
-    assert gather(array.request, catalogued={}).stages[0].files is None
+    assert gather_facts(array.request, catalogued={}).stages[0].files is None
     follow_jobs(array, at=AT + 2 * HOUR)
-    files = gather(array.request, catalogued={}).stages[0].files
+    files = gather_facts(array.request, catalogued={}).stages[0].files
     assert (files.count, files.smallest_bytes) == (1, 5)
     assert revisions_of(array.request_id) != before, "so that the checks run again"
     after = revisions_of(array.request_id)

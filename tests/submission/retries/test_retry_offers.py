@@ -264,7 +264,7 @@ def test_reasons_why_no_job_can_be_retried_make_one_sentence(pages, shifter, now
     assert (offer.open, offer.why_none) == (5, "")
 
     def without_jobs(*left_out):
-        return replace(offer, jobs=0, bundle=0, left_out=left_out, now=None)
+        return replace(offer, jobs=0, bundle=0, left_out=left_out, outlook=None)
 
     assert without_jobs((LeftOut.IN_FLIGHT, 1)).why_none == "Retry planned, queued or running."
     mixed = without_jobs((LeftOut.SUCCEEDED, 2), (LeftOut.IN_BATCH, 1), (LeftOut.CLUSTER, 4))
@@ -278,7 +278,7 @@ def test_reasons_why_no_job_can_be_retried_make_one_sentence(pages, shifter, now
 def test_offer_is_left_to_rules_that_retry_all_of_it(pages, shifter, now):
     pages(shifter, owners=True)
     group = FailureGroup.objects.get()
-    offer = replace(retry_offer(source=group, user=shifter, at=now), now=None)
+    offer = replace(retry_offer(source=group, user=shifter, at=now), outlook=None)
     assert (offer.jobs, offer.open, offer.by_rules) == (3, 5, 0)
     some = replace(offer, jobs=1, left_out=[(LeftOut.BY_RULE, 2)])
     all_of_them = replace(offer, jobs=0, left_out=[(LeftOut.BY_RULE, 3), (LeftOut.NO_SCRIPT, 2)])

@@ -164,12 +164,14 @@ def test_page_and_api_show_what_was_asked_measured_and_set(running, end_jobs, cl
     st.integers(1, 20 * GB),
     st.booleans(),
 )
-def test_no_bound_is_exceeded_and_no_scout_would_have_been_killed(used, asked, signed, hit_limit):
-    bound = signed_bound(asked, signed=signed, limit_of_cluster=None)
+def test_no_bound_is_exceeded_and_no_scout_would_have_been_killed(
+    used, requested, signed, hit_limit
+):
+    bound = signed_bound(requested, signed=signed, limit_of_cluster=None)
     use = ScoutUse(memory_bytes=used, hit_memory=hit_limit)
-    memory_bytes = fit_memory(use, asked=asked, bound=bound)
+    memory_bytes = fit_memory(use, requested=requested, bound=bound)
     assert memory_bytes <= bound
-    if memory_bytes < asked:
+    if memory_bytes < requested:
         assert len(used) >= 5
         assert not hit_limit
         assert max(used) < memory_bytes
@@ -177,5 +179,5 @@ def test_no_bound_is_exceeded_and_no_scout_would_have_been_killed(used, asked, s
 
 def test_few_scouts_change_nothing():
     use = ScoutUse(memory_bytes=4 * [GB], wall_seconds=4 * [60], have_all_ended=True)
-    assert fit_memory(use, asked=8 * GB, bound=8 * GB) == 8 * GB
-    assert fit_wall_time(use, asked=3600, bound=3600) == 3600
+    assert fit_memory(use, requested=8 * GB, bound=8 * GB) == 8 * GB
+    assert fit_wall_time(use, requested=3600, bound=3600) == 3600

@@ -17,7 +17,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.jobs.domain.collection.origin import map_account
 from apps.jobs.enums import MappedName
 from apps.jobs.models import AccountMap, Job
-from apps.production.domain.priority.ranks import place_of
+from apps.production.domain.priority.ranks import queue_order
 from apps.production.domain.priority.shares import set_shares, share_rows
 from apps.production.domain.priority.what_if import RankChange
 from apps.production.models import QueueEntry
@@ -178,6 +178,6 @@ def _ranks() -> dict[int, tuple[int, QueueEntry]]:
     """Return the rank and entry of each queued request by the primary key of the entry."""
     queued = QueueEntry.objects.filter(is_queued=True).select_related("request__experiment")
     ranks = {}
-    for rank, entry in enumerate(sorted(queued, key=place_of), start=1):
+    for rank, entry in enumerate(sorted(queued, key=queue_order), start=1):
         ranks[entry.pk] = (rank, entry)
     return ranks

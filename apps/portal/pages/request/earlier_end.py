@@ -4,7 +4,7 @@ They follow from the stored forecast, the queue and the obstacles of its jobs. N
 queried.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain
@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.text import capfirst
 
+from apps.core.domain.quantities import count_noun
 from apps.production.domain.approvals.requirements import Approval
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.estimates.figures import Estimate
@@ -34,7 +35,7 @@ from apps.production.models import QueueEntry, Request
 from apps.progress.domain.progress import RequestNow
 from apps.statusboard.enums import State
 from apps.submission.domain.arrays.submissions import assignment_of
-from apps.submission.domain.dispatch.bounds import bound_of
+from apps.submission.domain.dispatch.bounds import find_reached_limit
 
 
 @dataclass(frozen=True)
@@ -83,36 +84,43 @@ def earlier_end(
         return [*_signatures(request, approval, estimate, class_url, queue=queue, at=at)]
     if state not in IN_PRODUCTION | {RequestState.QUEUED}:
         return []
-    changes = []
-    for hold in holds:
-        changes.append(
-            EndingChange(
-                f"Release {hold.what}",
-                f"on hold: {hold.reason}" if hold.reason else "on hold",
-                obstacle=f"{capfirst(hold.what)} is on hold.",
-            )
-        )
+    changes = [*_holds(holds)]
     is_produced = progress is not None and progress.part_done == 1
-    for need in needs:
-        if need.current.state == State.DOWN and not is_produced:
-            service = need.current.service
-            stages = ", ".join(need.stages)
-            changes.append(
-                EndingChange(
-                    f"{service.name} up again",
-                    f"down, needed by {stages}",
-                    service.get_absolute_url(),
-                    obstacle=f"{service.name} is down, needed by {stages}.",
-                    advice=_advice_while_down(request),
-                )
-            )
+    if not is_produced:
+        changes += _services_down(request, needs)
     if progress and state in IN_PRODUCTION:
         changes += _jobs_and_stages(request, progress)
     is_late = any(need.kind == AttentionKind.LATE for need in request.attention.all())
     if is_late and state == RequestState.RUNNING:
-        changes += _limits(request, class_url)
+        changes += _reached_limit(request, class_url)
     changes += _in_queue(request, class_url, start_url, is_held=bool(holds), at=at)
     return changes
+
+
+def _holds(holds: Sequence[ActiveHold]) -> Iterator[EndingChange]:
+    """Yield the release of each hold."""
+    for hold in holds:
+        yield EndingChange(
+            f"Release {hold.what}",
+            f"on hold: {hold.reason}" if hold.reason else "on hold",
+            obstacle=f"{capfirst(hold.what)} is on hold.",
+        )
+
+
+def _services_down(request: Request, needs: Sequence[RequiredService]) -> Iterator[EndingChange]:
+    """Yield the return of each service that a request needs and that is down."""
+    for need in needs:
+        if need.current.state != State.DOWN:
+            continue
+        service = need.current.service
+        stages = ", ".join(need.stages)
+        yield EndingChange(
+            f"{service.name} up again",
+            f"down, needed by {stages}",
+            service.get_absolute_url(),
+            obstacle=f"{service.name} is down, needed by {stages}.",
+            advice=_advice_while_down(request),
+        )
 
 
 def _in_queue(
@@ -121,9 +129,7 @@ def _in_queue(
     """Yield the higher classes of a queued request, and its start if no hold prevents that."""
     if request.state not in {RequestState.QUEUED, RequestState.ON_HOLD}:
         return
-    prospects = list(prospects_in_queue(request, at=at).items())
-    if prospects:
-        yield from _classes(request, prospects[0], prospects[1:], class_url)
+    yield from _higher_classes(request, prospects_in_queue(request, at=at), class_url)
     if request.state == RequestState.QUEUED and not is_held:
         yield from _start(request, start_url, at=at)
 
@@ -150,17 +156,17 @@ def _signatures(
     """
     if not approval.missing:
         return
-    classes = RequestedPriority.values
-    own = classes.index(expected_class(request))
+    own_class = expected_class(request)
+    prospects: dict[str, Prospect] = {}
     if estimate:
         candidate = ApprovalCandidate(request, content_of(request), estimate)
-        prospects = [*prospects_if_approved(candidate, at=at, queue=queue).items()][own:]
-    else:
-        prospects = []
+        by_class = prospects_if_approved(candidate, at=at, queue=queue)
+        own_and_higher = RequestedPriority.values[RequestedPriority.values.index(own_class) :]
+        prospects = {name: by_class[name] for name in own_and_higher}
 
     people = dict.fromkeys(chain.from_iterable(slot.people for slot in approval.missing))
     names = ", ".join(slot.name for slot in approval.missing)
-    end = prospects[0][1].forecast.end if prospects else None
+    end = prospects[own_class].forecast.end if prospects else None
     yield EndingChange(
         f"Signature of {names}",
         " or ".join([*people][:3]),
@@ -177,35 +183,40 @@ def _signatures(
             "#checks",
             obstacle=f"The wall time of {stages} is too short.",
         )
-    elif prospects:
-        yield from _classes(request, prospects[0], prospects[1:], class_url)
+    else:
+        yield from _higher_classes(request, prospects, class_url)
 
 
-def _classes(
-    request: Request,
-    now: tuple[str, Prospect],
-    higher: Sequence[tuple[str, Prospect]],
-    class_url: str,
+def _higher_classes(
+    request: Request, prospects: Mapping[str, Prospect], class_url: str
 ) -> Iterator[EndingChange]:
-    """Yield the higher classes in which a request would end earlier."""
-    was = now[1].forecast.end
-    rank = now[1].rank
-    for name, then in higher:
-        end = then.forecast.end
-        if then.rank < rank:
-            days = None
-            if was and end and then.forecast.start:
-                days = (was.likely - end.likely).days
-            text = f"{then.rank} instead of {now[1].rank} in the queue"
-            yield EndingChange(
-                f"Class {name} instead of {now[0]}",
-                text,
-                class_url,
-                end.likely if end and days else None,
-                days,
-                days_after(request.deadline, end.likely) if end and days else 0,
-            )
-            rank = then.rank
+    """Yield the higher classes in which a request would end earlier.
+
+    `prospects` has the prospect by class: first that of the request now, then the higher ones.
+    """
+    if not prospects:
+        return
+    current_class, *higher_classes = prospects
+    current = prospects[current_class]
+    current_end = current.forecast.end
+    best_rank = current.rank
+    for name in higher_classes:
+        prospect = prospects[name]
+        if prospect.rank >= best_rank:
+            continue
+        best_rank = prospect.rank
+        end = prospect.forecast.end
+        days = None
+        if current_end and end and prospect.forecast.start:
+            days = (current_end.likely - end.likely).days
+        yield EndingChange(
+            f"Class {name} instead of {current_class}",
+            f"{prospect.rank} instead of {current.rank} in the queue",
+            class_url,
+            end.likely if end and days else None,
+            days,
+            days_after(request.deadline, end.likely) if end and days else 0,
+        )
 
 
 def _start(request: Request, start_url: str, *, at: datetime) -> Iterator[EndingChange]:
@@ -243,7 +254,7 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
             )
     for stage in progress.stages:
         if stage.waiting and stage.waiting.held:
-            jobs = f"{stage.waiting.held:,} job{'s' if stage.waiting.held != 1 else ''}"
+            jobs = count_noun(stage.waiting.held, "job")
             address = reverse("jobs:list") + "?tab=held"
             yield EndingChange(
                 f"Release {jobs} of {stage.progress.stage}",
@@ -252,7 +263,7 @@ def _jobs_and_stages(request: Request, progress: RequestNow) -> Iterator[EndingC
                 obstacle=f"The batch system holds {jobs} of {stage.progress.stage}.",
             )
         if (
-            stage.located is False
+            stage.is_located is False
             and stage.progress.requested_jobs
             and stage.progress.completed >= stage.progress.requested_jobs
         ):
@@ -282,26 +293,33 @@ def _silent_clusters(request: Request, progress: RequestNow) -> list[str]:
     return [name for name in silent if name == chosen.cluster.name]
 
 
-def _limits(request: Request, class_url: str) -> Iterator[EndingChange]:
+def _reached_limit(request: Request, class_url: str) -> Iterator[EndingChange]:
     """Yield what helps planned jobs that a limit of concurrent jobs keeps from their cluster."""
-    bound = bound_of(request)
-    if bound is None:
+    reached = find_reached_limit(request)
+    if reached is None:
         return
-    jobs = f"{bound.jobs:,} job{'s' if bound.jobs != 1 else ''}"
-    of = {
+    jobs = count_noun(reached.jobs, "job")
+    limited = {
         "request": "this request",
-        "experiment": f"{request.experiment} on {bound.cluster}",
-        "cluster": bound.cluster,
+        "experiment": f"{request.experiment} on {reached.cluster_name}",
+        "cluster": reached.cluster_name,
     }
-    who = "approvers and shifters" if bound.of == "request" else "admins"
-    limit = f"limit of {bound.limit:,} concurrent jobs"
+    limit = f"limit of {reached.limit:,} concurrent jobs of {limited[reached.scope]}"
+    if reached.scope == "request":
+        who = "approvers and shifters"
+        url = reverse("submission:request", args=[request.key])
+    else:
+        who = "admins"
+        url = ""
     yield EndingChange(
-        f"Raise the {limit} of {of[bound.of]}",
+        f"Raise the {limit}",
         f"{who} can",
-        reverse("submission:request", args=[request.key]) if bound.of == "request" else "",
-        obstacle=f"{jobs} wait for the {limit} of {of[bound.of]}, which {who} can raise.",
+        url,
+        obstacle=f"{jobs} wait for the {limit}, which {who} can raise.",
     )
-    if bound.of != "request":
+    if reached.scope != "request":
         yield EndingChange(
-            "A higher priority", f"its jobs go to {bound.cluster} before those of others", class_url
+            "A higher priority",
+            f"its jobs go to {reached.cluster_name} before those of others",
+            class_url,
         )

@@ -84,7 +84,7 @@ class Output:
     @property
     def is_known(self) -> bool:
         return any(value is not None for value in (self.files, self.events, self.size)) or bool(
-            self.stage.located
+            self.stage.is_located
         )
 
 
@@ -141,8 +141,8 @@ def outputs_of(progress: RequestNow) -> list[Output]:
     datasets = find_datasets({name for _, name in named} - {""})[0] or {}
     outputs = []
     for stage, name in named:
-        files = stage.counted.files_out
-        events = stage.counted.events_out
+        files = stage.counts.files_out
+        events = stage.counts.events_out
         size = None
         if dataset := datasets.get(name):
             files = dataset.files if files is None else files

@@ -150,10 +150,10 @@ def _next_button(
         return action_for(request, AttentionKind.IDLE, user)
     if kinds != {AttentionKind.LATE}:
         return None
-    first = None
+    first_pk = None
     if has_rank(request):
-        first = first_in_queue()
-    action = action_for(request, AttentionKind.LATE, user, first=first)
+        first_pk = first_in_queue()
+    action = action_for(request, AttentionKind.LATE, user, first_pk=first_pk)
     return action if action.url != request.get_absolute_url() else None
 
 

@@ -40,7 +40,7 @@ class Retirement:
         return " ".join(effects)
 
 
-def retirement_of(group: ApprovalGroup, at: datetime) -> Retirement:
+def plan_retirement(group: ApprovalGroup, at: datetime) -> Retirement:
     rules = list(
         ApprovalRule.objects.filter(groups=group)
         .prefetch_related("groups")
@@ -67,7 +67,7 @@ def retire_group(*, group: ApprovalGroup, by: User, at: datetime, reason: str) -
     if current.retired_at:
         raise InvalidTransition(f"{current} is already retired.")
 
-    retirement = retirement_of(current, at)
+    retirement = plan_retirement(current, at)
     current.approvalrule_set.clear()
     for delegation in _delegations(current, at):
         end_delegation(delegation=delegation, by=by, at=at, reason=reason)

@@ -103,13 +103,12 @@ def _responsibilities(
     """
     waits: dict[frozenset[int | None], list[str]] = {}
     for wait, kind in WAIT_KINDS.items():
-        of_roles = set()
-        for role, experiment in roles:
+        experiment_pks = set()
+        for role, experiment_pk in roles:
             if role in kind.roles:
-                of_roles.add(experiment)
-        experiments = frozenset(of_roles)
-        if experiments:
-            waits.setdefault(experiments, []).append(wait)
+                experiment_pks.add(experiment_pk)
+        if experiment_pks:
+            waits.setdefault(frozenset(experiment_pks), []).append(wait)
     return waits
 
 
@@ -117,7 +116,7 @@ def _responsibilities(
 class Wait:
     """Why a request waits: its state or its kind of attention, since when, and the next step."""
 
-    of: RequestState | AttentionKind
+    kind: RequestState | AttentionKind
     since: datetime
     why: str
     todo: str
@@ -146,9 +145,9 @@ def first_in_queue() -> int | None:
     return entries.values_list("pk", flat=True).first()
 
 
-def is_next_in_queue(request: Request, first: int | None) -> bool:
-    """Whether no priority brings a queued request forward, as it is the `first` in the queue."""
-    return request.state == RequestState.QUEUED and request.pk == first
+def is_next_in_queue(request: Request, first_pk: int | None) -> bool:
+    """Whether a queued request is first, so that no priority brings it forward."""
+    return request.state == RequestState.QUEUED and request.pk == first_pk
 
 
 def step_for(
@@ -157,17 +156,18 @@ def step_for(
     wait: RequestState | AttentionKind,
     step: str,
     *,
-    first: int | None = None,
+    first_pk: int | None = None,
 ) -> str:
     """Return a next step as this user takes it: of two ways to help a late request, their own.
 
-    A user who cannot take it reads who does. `first` is the request that is first in the queue.
+    A user who cannot take it reads who does. `first_pk` is the primary key of the request that is
+    first in the queue.
     """
     if wait in (AttentionKind.STUCK, AttentionKind.IDLE) and not may_operate(user, request):
         return f"Approvers and shifters {step[:1].lower()}{step[1:]}"
     if wait != AttentionKind.LATE or step != WAIT_KINDS[wait].next_step:
         return step
-    if is_next_in_queue(request, first):
+    if is_next_in_queue(request, first_pk):
         return _step_of_next(user, request)
     if may_prioritise(user, request):
         return "Raise its priority, or ask its liaisons to postpone its deadline"
@@ -236,7 +236,7 @@ def waits_of(requests: Iterable[Request], at: datetime) -> dict[int, list[Wait]]
         waits[request.pk].append(Wait(kind, mark.since, why, step))
 
     for waits_of_request in waits.values():
-        waits_of_request.sort(key=lambda wait: urgency_key(wait.of))
+        waits_of_request.sort(key=lambda wait: urgency_key(wait.kind))
     return waits
 
 
@@ -264,9 +264,11 @@ def responsible_users(wait: RequestState | AttentionKind, experiment_id: int | N
 
     Without an experiment, only roles for all experiments count.
     """
-    here = Q(experiment=None) | Q(experiment=experiment_id)
-    held = Membership.objects.filter(here, role__in=WAIT_KINDS[wait].roles, user__is_active=True)
-    return sorted(set(held.values_list("user__username", flat=True)))
+    is_for_experiment = Q(experiment=None) | Q(experiment=experiment_id)
+    memberships = Membership.objects.filter(
+        is_for_experiment, role__in=WAIT_KINDS[wait].roles, user__is_active=True
+    )
+    return sorted(set(memberships.values_list("user__username", flat=True)))
 
 
 def rights_to_sign(
@@ -419,20 +421,21 @@ def inbox_items(requests: Iterable[Request], user: User, at: datetime) -> list[I
     rights = rights_to_sign(user, at, [request.pk for request in requests])
     waits = waits_of(requests, at)
     scope = scope_of(user)
-    first = None
-    if any(wait.of == AttentionKind.LATE for wait in chain.from_iterable(waits.values())):
-        first = first_in_queue()
+    first_pk = None
+    if any(wait.kind == AttentionKind.LATE for wait in chain.from_iterable(waits.values())):
+        first_pk = first_in_queue()
     items = []
     for request in requests:
-        held = {
-            role for role, experiment in scope.roles if experiment in (None, request.experiment_id)
-        }
-        mine = []
+        own_roles = set()
+        for role, experiment_pk in scope.roles:
+            if experiment_pk in (None, request.experiment_id):
+                own_roles.add(role)
+        own_waits = []
         for wait in waits[request.pk]:
-            if request.pk in rights or held & {*WAIT_KINDS[wait.of].roles}:
-                mine.append(wait)
+            if request.pk in rights or own_roles.intersection(WAIT_KINDS[wait.kind].roles):
+                own_waits.append(wait)
         own_rights = rights.get(request.pk, [])
-        items.append(_item(request, user, own_rights, mine or waits[request.pk], first))
+        items.append(_item(request, user, own_rights, own_waits or waits[request.pk], first_pk))
     return items
 
 
@@ -441,11 +444,11 @@ def action_for(
     wait: RequestState | AttentionKind | None,
     user: User,
     *,
-    first: int | None = None,
+    first_pk: int | None = None,
 ) -> NextButton:
     """Return the button with which this user takes the next step of a request.
 
-    `first` is the request that is first in the queue.
+    `first_pk` is the primary key of the request that is first in the queue.
     """
     if wait == RequestState.AWAITING_APPROVAL:
         return NextButton("Decide", f"{reverse('production:desk')}?at={request.key}")
@@ -468,13 +471,13 @@ def action_for(
         edit_url = reverse("production:request-edit", args=[request.key])
         return NextButton("Make changes", f"{edit_url}?check=1#checks")
     elif wait == AttentionKind.LATE:
-        label, target = _button_of_late(request, user, first)
+        label, target = _button_of_late(request, user, first_pk)
     return NextButton(label, request.get_absolute_url() + target)
 
 
-def _button_of_late(request: Request, user: User, first: int | None) -> tuple[str, str]:
+def _button_of_late(request: Request, user: User, first_pk: int | None) -> tuple[str, str]:
     """Return label and target of the button for a late request: what can still help it."""
-    if is_next_in_queue(request, first) and may_operate(user, request):
+    if is_next_in_queue(request, first_pk) and may_operate(user, request):
         return _START_BUTTON
     is_ahead = not _has_left_queue(request)
     if is_ahead and may_prioritise(user, request):
@@ -485,7 +488,7 @@ def _button_of_late(request: Request, user: User, first: int | None) -> tuple[st
 
 
 def _item(
-    request: Request, user: User, rights: list[Right], waits: list[Wait], first: int | None
+    request: Request, user: User, rights: list[Right], waits: list[Wait], first_pk: int | None
 ) -> InboxItem:
     if not waits:
         since = request.submitted_at or request.created_at
@@ -497,7 +500,7 @@ def _item(
     missing = f"Signature of {' and '.join(groups) or 'an approver'} missing"
     reasons = []
     for wait in waits:
-        if wait.of == RequestState.AWAITING_APPROVAL:
+        if wait.kind == RequestState.AWAITING_APPROVAL:
             reasons.append(missing)
             if request.submitted_by:
                 reasons.append(f"Submitted by {request.submitted_by}")
@@ -507,13 +510,13 @@ def _item(
     top = waits[0]
     return InboxItem(
         request,
-        step_for(user, request, top.of, top.todo, first=first),
-        action_for(request, top.of, user, first=first),
+        step_for(user, request, top.kind, top.todo, first_pk=first_pk),
+        action_for(request, top.kind, user, first_pk=first_pk),
         tuple(reasons),
         top.since,
         tuple(absent),
-        top.of,
-        tuple(wait.of for wait in waits[1:]),
+        top.kind,
+        tuple(wait.kind for wait in waits[1:]),
     )
 
 

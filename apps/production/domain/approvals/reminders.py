@@ -44,8 +44,8 @@ def remind_of_waiting(*, at: datetime) -> int:
     for request in waiting:
         days = rules.remind_after(request.experiment_id, request.workflow.type_id)
         for wait in waits[request.pk] if days else ():
-            is_long = wait.of in WAITING and at - wait.since >= timedelta(days=days)
-            if is_long and (request.pk, wait.of, wait.since) not in reminded:
+            is_long = wait.kind in WAITING and at - wait.since >= timedelta(days=days)
+            if is_long and (request.pk, wait.kind, wait.since) not in reminded:
                 count += remind(request=request, wait=wait, days=days, at=at)
     return count
 
@@ -64,14 +64,14 @@ def remind(*, request: Request, wait: Wait, days: int, at: datetime) -> bool:
     if (current.version, current.state) != (request.version, request.state):
         return False
     _, made = Reminder.objects.get_or_create(
-        request=current, state=wait.of, since=wait.since, defaults={"at": at}
+        request=current, state=wait.kind, since=wait.since, defaults={"at": at}
     )
     if made:
-        groups, people = users_awaited(current, wait.of, at)
+        groups, people = users_awaited(current, wait.kind, at)
         data = {
             "groups": groups,
             "people": people,
-            "state": wait.of,
+            "state": wait.kind,
             "since": wait.since.isoformat(),
             "days": days,
         }

@@ -70,7 +70,7 @@ class ServiceNow:
 
 
 @dataclass(frozen=True)
-class Offer:
+class ClusterLimits:
     """The limits of a cluster for a single job. None is no limit."""
 
     cluster: str
@@ -79,7 +79,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Other:
+class OtherRequest:
     """Another submitted request of the experiment.
 
     Rejected, cancelled and superseded requests are left out.
@@ -131,8 +131,8 @@ class Facts:
     today: date
     services: frozenset[str]
     service_states: Mapping[str, ServiceNow] = field(default_factory=dict)
-    offers: tuple[Offer, ...] = ()
-    others: tuple[Other, ...] = ()
+    offers: tuple[ClusterLimits, ...] = ()
+    others: tuple[OtherRequest, ...] = ()
     #: The request that writes a dataset, by dataset name.
     written_by: Mapping[str, str] = field(default_factory=dict)
     #: None if the portal has no catalogue. Names that are missing are not in the catalogue.

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import (
@@ -32,11 +32,11 @@ from apps.clusters.models import Cluster, Host
 from apps.core.domain.events import events_of
 from apps.core.models import Event
 from apps.production.domain.checks.base import (
+    ClusterLimits,
     EarlierBlock,
     EarlierStage,
     Facts,
-    Offer,
-    Other,
+    OtherRequest,
     PlannedWindow,
     ServiceNow,
     StageBefore,
@@ -55,14 +55,11 @@ from apps.production.domain.priority.prospects import (
     request_of_draft,
     with_expected_end,
 )
-from apps.production.enums import SIGNED, RequestState
+from apps.production.enums import SIGNED, UNCLAIMED
 from apps.production.models import DatasetPart, Request, Stage, StageHistory
 from apps.statusboard.domain.board.board import read_board
 from apps.statusboard.models import DowntimeWindow, Service
 
-_S = RequestState
-#: Requests in these states reserve no runs, seeds or datasets.
-UNCLAIMED = (_S.DRAFT, _S.REJECTED, _S.CANCELLED, _S.SUPERSEDED)
 #: How many of the newest earlier requests count for the usual services of a stage.
 MOST_BEFORE = 100
 #: How many stages of the newest scans count for the datasets that other requests write.
@@ -106,14 +103,14 @@ def facts_for(
     past = past_stages(stage_names(content.stages), experiment)
     outputs = {past_stage.output_dataset for past_stage in chain.from_iterable(past.values())}
     named = _datasets(content)
-    written_by, foreign = _writers(named - {""}, experiment, request)
+    writers = _find_writers(named - {""}, experiment, request)
     # Datasets of other experiments are treated as absent, so that their existence is not revealed.
-    datasets, fault = find_datasets((outputs | named) - {""} - foreign)
+    datasets, fault = find_datasets((outputs | named) - {""} - writers.foreign)
     author = by if request is None else request.created_by
     clusters = Cluster.objects.filter(collects=True).values_list(
         "name", "max_memory_bytes", "max_wall_seconds"
     )
-    offers = [Offer(name, memory, wall) for name, memory, wall in clusters]
+    cluster_limits = [ClusterLimits(name, memory, wall) for name, memory, wall in clusters]
     earlier_stages, earlier_blocks = _earlier_sizes(earlier)
     undefined = {}
     held = set()
@@ -128,9 +125,9 @@ def facts_for(
         today=basic.today,
         services=basic.services,
         service_states=_service_states(content, at),
-        offers=tuple(offers),
+        offers=tuple(cluster_limits),
         others=_similar_requests(content, earlier),
-        written_by=written_by,
+        written_by=writers.own,
         datasets=datasets,
         defining=undefined,
         held=frozenset(held),
@@ -197,7 +194,9 @@ def _service_states(content: RequestContent, at: datetime) -> Mapping[str, Servi
     return states
 
 
-def _similar_requests(content: RequestContent, earlier: QuerySet[Request]) -> tuple[Other, ...]:
+def _similar_requests(
+    content: RequestContent, earlier: QuerySet[Request]
+) -> tuple[OtherRequest, ...]:
     """Return other requests with the same title, or with runs or seeds that may overlap."""
     runs = []
     for argument in content.workflow.arguments:
@@ -232,7 +231,7 @@ def _similar_requests(content: RequestContent, earlier: QuerySet[Request]) -> tu
     others = []
     for values in rows.filter(alike).order_by("pk").values_list(*columns):
         key, title, jobs, configuration, release, *texts, seed = values
-        other = Other(
+        other = OtherRequest(
             key=key,
             title=title,
             runs={name: text for name, text in zip(runs, texts, strict=True) if text},
@@ -271,20 +270,28 @@ def _datasets(content: RequestContent) -> set[str]:
     return datasets
 
 
-def _writers(
-    names: set[str], experiment: Experiment, request: Request | None
-) -> tuple[Mapping[str, str], frozenset[str]]:
-    """Return which requests of this experiment write each dataset, and the datasets of others.
+class _Writers(NamedTuple):
+    """Which requests write datasets.
 
-    The second value holds the datasets that only requests of other experiments write.
+    `own` has the key of a request of this experiment by dataset. `foreign` are the datasets that
+    only requests of other experiments write.
     """
+
+    own: Mapping[str, str]
+    foreign: frozenset[str]
+
+
+def _find_writers(names: set[str], experiment: Experiment, request: Request | None) -> _Writers:
     stages = Stage.objects.filter(output_dataset__in={name for name in names if "\0" not in name})
     stages = stages.exclude(request__state__in=UNCLAIMED).exclude(request=request)
-    writers = list(
-        stages.order_by("-pk").values_list(
-            "output_dataset", "request__key", "request__experiment_id"
-        )
-    )
+    columns = ("output_dataset", "request__key", "request__experiment_id")
+    own: dict[str, str] = {}
+    foreign: set[str] = set()
+    for name, key, experiment_pk in stages.order_by("-pk").values_list(*columns):
+        if experiment_pk == experiment.pk:
+            own[name] = key
+        else:
+            foreign.add(name)
 
     scans = (
         Stage.objects.filter(request__experiment=experiment)
@@ -292,18 +299,11 @@ def _writers(
         .exclude(request=request)
     )
     scans = scans.exclude(request__state__in=UNCLAIMED).order_by("-pk")
-    for output, text, key in scans.values_list("output_dataset", "request__scan", "request__key")[
-        :MOST_SCANS
-    ]:
-        written = {point.text(output) for point in read_scan(text).points}
-        writers += [(name, key, experiment.pk) for name in written & names]
-
-    own = {}
-    for name, key, owner in writers:
-        if owner == experiment.pk:
-            own[name] = key
-    foreign = frozenset(name for name, _, owner in writers if owner != experiment.pk)
-    return own, foreign - own.keys()
+    rows = scans.values_list("output_dataset", "request__scan", "request__key")
+    for template, scan, key in rows[:MOST_SCANS]:
+        written = {point.text(template) for point in read_scan(scan).points}
+        own.update(dict.fromkeys(written & names, key))
+    return _Writers(own, frozenset(foreign - own.keys()))
 
 
 def datasets_of_others(
@@ -313,7 +313,7 @@ def datasets_of_others(
 
     They are not revealed to this experiment.
     """
-    return _writers(set(names), experiment, request)[1]
+    return _find_writers(set(names), experiment, request).foreign
 
 
 def _releases(content: RequestContent, earlier: QuerySet[Request]) -> frozenset[str]:

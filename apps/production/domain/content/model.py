@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
 from itertools import zip_longest
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, PlainValidator
 
@@ -136,7 +136,12 @@ def field_text(name: str, value: Any) -> str:
     return (REQUEST.get(name) or CORE[name]).write(value)
 
 
-Differences = list[tuple[str, str, str]]
+class FieldTexts(NamedTuple):
+    """The texts of a field in two contents."""
+
+    path: str
+    old: str
+    new: str
 
 
 def list_changes(old: RequestContent, new: RequestContent) -> list[dict[str, str]]:
@@ -144,48 +149,44 @@ def list_changes(old: RequestContent, new: RequestContent) -> list[dict[str, str
 
     An added or removed stage is one change.
     """
-    differences = _differences("", old, new, FIELDS, new.workflow)
+    texts = _field_texts("", old, new, FIELDS, new.workflow)
     for position, (before, after) in enumerate(zip_longest(old.stages, new.stages)):
         path = f"stages.{position}"
         if before is None or after is None or before.kind != after.kind:
-            differences.append((path, _title(before), _title(after)))
+            texts.append(FieldTexts(path, _title(before), _title(after)))
         else:
             names = (*STAGE_FIELDS, "services")
-            differences += _differences(
-                f"{path}.", before, after, names, new.workflow.stage(after.kind)
-            )
-    return [{"path": path, "old": was, "new": now} for path, was, now in differences if was != now]
+            declared = new.workflow.stage(after.kind)
+            texts += _field_texts(f"{path}.", before, after, names, declared)
+    return [text._asdict() for text in texts if text.old != text.new]
 
 
 def texts_of(content: RequestContent) -> dict[str, str]:
     """Return the text of every field by its path."""
-    texts = _differences("", content, content, FIELDS, content.workflow)
+    texts = _field_texts("", content, content, FIELDS, content.workflow)
     for position, stage in enumerate(content.stages):
         declared = content.workflow.stage(stage.kind)
-        texts += _differences(
+        texts += _field_texts(
             f"stages.{position}.", stage, stage, (*STAGE_FIELDS, "services"), declared
         )
-    return {path: text for path, text, _ in texts}
+    return {text.path: text.new for text in texts}
 
 
-def _differences(
+def _field_texts(
     path: str, old: Any, new: Any, names: Sequence[str], declared: Workflow | StageType
-) -> Differences:
-    differences = []
+) -> list[FieldTexts]:
+    """Return the texts of these fields and of all arguments; `path` is the beginning of each."""
+    texts = []
     for name in names:
-        was = field_text(name, getattr(old, name))
-        now = field_text(name, getattr(new, name))
-        differences.append((f"{path}{name}", was, now))
+        old_text = field_text(name, getattr(old, name))
+        new_text = field_text(name, getattr(new, name))
+        texts.append(FieldTexts(f"{path}{name}", old_text, new_text))
     for name in dict.fromkeys([*old.arguments, *new.arguments]):
-        write = (declared.argument(name) or Argument(name="unknown")).write
-        differences.append(
-            (
-                f"{path}arguments.{name}",
-                write(old.arguments.get(name)),
-                write(new.arguments.get(name)),
-            )
-        )
-    return differences
+        argument = declared.argument(name) or Argument(name="unknown")
+        old_text = argument.write(old.arguments.get(name))
+        new_text = argument.write(new.arguments.get(name))
+        texts.append(FieldTexts(f"{path}arguments.{name}", old_text, new_text))
+    return texts
 
 
 def _title(stage: StageContent | None) -> str:

@@ -113,9 +113,9 @@ class BulkApproval(_SizedRows):
     @property
     def warned(self) -> int:
         """The number of requests with warnings."""
-        return len([row for row in self.rows if self.warnings_of(row)])
+        return len([row for row in self.rows if self.warnings_for(row)])
 
-    def warnings_of(self, row: DeskRow) -> list[MessageGroup]:
+    def warnings_for(self, row: DeskRow) -> list[MessageGroup]:
         """Return the warnings of a request, each message once, with names of fields for paths.
 
         Fields have the names of the desk: `simulation › Memory`.
@@ -132,7 +132,7 @@ class BulkApproval(_SizedRows):
 
     def __iter__(self) -> Iterator[tuple[DeskRow, list[MessageGroup]]]:
         for row in self.rows:
-            yield row, self.warnings_of(row)
+            yield row, self.warnings_for(row)
 
 
 def bulk_approval(
@@ -147,7 +147,7 @@ def bulk_approval(
     return BulkApproval(rows, warnings, starts, moved)
 
 
-def desk_of(user: User, *, at: datetime) -> Desk:
+def read_desk(user: User, *, at: datetime) -> Desk:
     """Return the requests that this user can sign, in a fixed number of queries."""
     pks = rights_to_sign(user, at)
     to_sign = Request.objects.filter(pk__in=pks).select_related("experiment", "workflow__type")

@@ -230,7 +230,7 @@ class Sheet:
         return labels
 
 
-def sheet_of(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None = None) -> Sheet:
+def read_sheet(row: DeskRow, *, user: User, at: datetime, queue: QueueNow | None = None) -> Sheet:
     """Return the sheet of a request on the desk. Pass the desk's `queue` to save its queries."""
     request = with_stages(Request.objects.all()).get(pk=row.request.pk)
     content = content_of(request)

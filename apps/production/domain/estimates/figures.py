@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from itertools import accumulate
 
+from apps.core.domain.quantities import count_noun
 from apps.production.domain.content.model import RequestContent, StageContent
 from apps.production.domain.content.stage_names import named_or_synonym
 from apps.production.domain.forecast import Days, Forecast, end_after
@@ -38,7 +39,7 @@ class PastStage:
     Quantiles are those of `QUANTILES`, over completed jobs.
     """
 
-    request: str
+    request_key: str
     release: str = ""
     configuration: str = ""
     output_dataset: str = ""
@@ -66,7 +67,7 @@ class Range:
 class StageEstimate:
     """The figures of one stage, and the past jobs they are based on.
 
-    `requests` are the requests of these jobs; `alike` says how similar the jobs are.
+    `requests` are the keys of the requests of these jobs; `alike` says how similar the jobs are.
     """
 
     name: str
@@ -108,7 +109,7 @@ class StageEstimate:
 
     @property
     def jobs_text(self) -> str:
-        return f"{self.past_jobs:,} past job{'s' if self.past_jobs != 1 else ''}"
+        return count_noun(self.past_jobs, "past job")
 
     @property
     def basis(self) -> str:
@@ -335,7 +336,9 @@ def _estimate_stage(
 ) -> StageEstimate:
     """Return the figures of a stage, from its most similar past stages if it has any."""
     completed = [past_stage for past_stage in past if past_stage.completed]
-    similar: Sequence[PastStage] = [row for row in completed if own and row.request == own]
+    similar: Sequence[PastStage] = [
+        past_stage for past_stage in completed if own and past_stage.request_key == own
+    ]
     alike = "of this request"
     if not similar or not is_enough(_count_jobs(similar), stage.jobs or 0):
         similar, alike = _most_similar(stage, completed)
@@ -390,7 +393,7 @@ def _from_past_jobs(
     return StageEstimate(
         name=name,
         past_jobs=_count_jobs(similar),
-        requests=tuple(dict.fromkeys(past_stage.request for past_stage in similar)),
+        requests=tuple(dict.fromkeys(past_stage.request_key for past_stage in similar)),
         scaled=bool(stage.events and stage.jobs) and has_events,
         reaches_limit=_most_exceed(walls, stage.wall_seconds),
         exceeds_limit=exceeds_limit,
@@ -575,12 +578,9 @@ def _disk(
     if not sizes:
         return None, ""
 
-    low, mid, high = (
-        size * stage.events for size in (min(sizes), sum(sizes) / len(sizes), max(sizes))
-    )
-    return Range(
-        low, mid, high
-    ), f"{len(sizes)} earlier output{'' if len(sizes) == 1 else 's'} in the catalogue"
+    mean = sum(sizes) / len(sizes)
+    size_range = Range(min(sizes) * stage.events, mean * stage.events, max(sizes) * stage.events)
+    return size_range, f"{count_noun(len(sizes), 'earlier output')} in the catalogue"
 
 
 class Distribution:

@@ -34,7 +34,7 @@ from apps.production.models import Request, Stage, StageHistory
 
 #: How many of the newest past stages an estimate uses at most.
 MOST_PAST = 200
-_COPIED = [field.name for field in fields(PastStage) if field.name != "request"]
+_COPIED = [field.name for field in fields(PastStage) if field.name != "request_key"]
 #: Columns to read of a past stage, and columns for the number of jobs at once. Reading model
 #: instances would take longer.
 _READ = ("name", *_COPIED, "key")
@@ -193,7 +193,7 @@ def _newest(experiment: Experiment | int) -> QuerySet[StageHistory]:
 
 def _as_past_stage(history: Any) -> PastStage:
     return PastStage(
-        request=history.key,
+        request_key=history.key,
         release=history.release,
         configuration=history.configuration,
         output_dataset=history.output_dataset,

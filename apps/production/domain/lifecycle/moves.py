@@ -22,12 +22,12 @@ from apps.production.domain.lifecycle.reopening import take_again
 from apps.production.domain.lifecycle.steps import (
     apply_move,
     check_actor,
+    find_transition,
     lock_request,
     note_event,
     refusal_for,
     run_request_checks,
     state_text,
-    step_of,
     warnings_data,
 )
 from apps.production.domain.lifecycle.transitions import TRANSITIONS, Transition, actor_of
@@ -56,7 +56,7 @@ def submit_request(
     """
     check_actor(request, Verb.SUBMIT, by, at)
     lock_request(request, version)
-    step_of(request, Verb.SUBMIT)
+    find_transition(request, Verb.SUBMIT)
     findings = run_request_checks(request, at)
     problems = messages_of(finding for finding in findings if finding.blocks)
     if problems:
@@ -112,7 +112,7 @@ def approve_request(
     """
     check_actor(request, Verb.APPROVE, by, at)
     lock_request(request, version)
-    step_of(request, Verb.APPROVE)
+    find_transition(request, Verb.APPROVE)
     number = request.priority if priority is None else priority
     level = (request.priority_class if priority_class is None else priority_class, number)
     if level != (request.priority_class, request.priority):
@@ -191,7 +191,7 @@ def reopen_request(
     # Plugins may lock the request that it was made from, which is always locked before it.
     take_again(request=request, by=by, at=at)
     lock_request(request, version)
-    step_of(request, Verb.REOPEN)
+    find_transition(request, Verb.REOPEN)
     withdrawn = signatures.withdraw_all(
         request=request, by=by, at=at, reason="The request was reopened."
     )

@@ -90,7 +90,7 @@ def apply_move(
     Raises `NotAllowed`, `InvalidTransition`, `InvalidFields` for a missing reason, `StaleState`.
     """
     check_actor(request, verb, by, at)
-    step = step_of(request, verb)
+    step = find_transition(request, verb)
     reason = checked_reason(reason, needed=step.reason_needed)
     rank_before = rank_of(request)
     changes["held_from"] = ""
@@ -158,7 +158,7 @@ def note_event(
     return request
 
 
-def step_of(request: Request, verb: Verb) -> Transition:
+def find_transition(request: Request, verb: Verb) -> Transition:
     """Return the move that a verb makes now.
 
     Raises `InvalidTransition` with the reason if there is none.

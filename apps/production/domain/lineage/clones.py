@@ -13,7 +13,6 @@ from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import is_liaison
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidTransition, NotAllowed
-from apps.production.domain.checks.facts import UNCLAIMED
 from apps.production.domain.content.model import RequestContent
 from apps.production.domain.content.stages import content_of
 from apps.production.domain.requests.drafts import create_draft, save_draft
@@ -21,6 +20,7 @@ from apps.production.domain.types.arguments import Value
 from apps.production.domain.types.declaration import StageType, Workflow, general_workflow
 from apps.production.domain.types.fields import CORE
 from apps.production.domain.types.versions import newest_version, types_for, workflow_of
+from apps.production.enums import UNCLAIMED
 from apps.production.models import Request, Stage
 
 #: A version of a dataset, such as `_v2`. One of several numbers, as `v09_70`, is of a release.

@@ -52,15 +52,11 @@ def report_output(
 
 def count_reports(*, at: datetime) -> int:
     """Update the counts of every stage with new reports, and return the number of stages."""
-    stages = list(
-        OutputReport.objects.filter(counted=False)
-        .order_by()
-        .values_list("stage", flat=True)
-        .distinct()
-    )
-    for pk in stages:
-        _count_stage(pk, at)
-    return len(stages)
+    uncounted = OutputReport.objects.filter(counted=False).order_by()
+    stage_pks = list(uncounted.values_list("stage", flat=True).distinct())
+    for stage_pk in stage_pks:
+        _count_stage(stage_pk, at)
+    return len(stage_pks)
 
 
 @transaction.atomic

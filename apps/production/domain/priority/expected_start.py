@@ -5,6 +5,7 @@ from datetime import date, datetime, timedelta
 
 from django.utils import timezone
 
+from apps.core.domain.quantities import count_noun
 from apps.core.models import Event
 from apps.production.domain.forecast import UNKNOWN, Days
 from apps.production.domain.priority.pace import LOOK_BACK_DAYS, Pace, QueuedWork, Throughput
@@ -100,7 +101,7 @@ def _basis(ahead: QueuedWork, started: QueuedWork, pace: Pace) -> str:
     if not work.requests:
         return "No work is ahead of it."
     in_queue = ahead.requests + ahead.on_hold
-    requests = f"{in_queue:,} request{'' if in_queue == 1 else 's'} in the queue"
+    requests = f"{count_noun(in_queue, 'request')} in the queue"
     if ahead.on_hold:
         requests += f" ({ahead.on_hold:,} of them on hold, not counted)"
     basis = (

@@ -30,16 +30,18 @@ class Room:
     of_others: int
     of_experiments: dict[str, int] = field(default_factory=dict)
 
-    def of(self, experiment: str) -> int:
-        return self.of_experiments.get(experiment, self.of_others)
+    def left_for(self, experiment_key: str) -> int:
+        """Return how many more jobs the limit of an experiment allows."""
+        return self.of_experiments.get(experiment_key, self.of_others)
 
-    def has_any(self, experiment: str) -> bool:
+    def has_any(self, experiment_key: str) -> bool:
         """Whether another request of an experiment can start, however large it is."""
-        return self.jobs > 0 and self.of(experiment) > 0
+        return self.jobs > 0 and self.left_for(experiment_key) > 0
 
-    def take(self, experiment: str, jobs: int) -> None:
+    def take(self, experiment_key: str, jobs: int) -> None:
+        """Count jobs of an experiment that start there."""
+        self.of_experiments[experiment_key] = self.left_for(experiment_key) - jobs
         self.jobs -= jobs
-        self.of_experiments[experiment] = self.of(experiment) - jobs
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,9 @@ class FreeCluster:
     experiments: Sequence[str] = ()
     has_tests: bool = True
 
-    def takes(self, experiment: str, content: RequestContent) -> bool:
+    def takes(self, experiment_key: str, content: RequestContent) -> bool:
         """Whether it starts requests of an experiment, and its limits allow all their jobs."""
-        if self.experiments and experiment not in self.experiments:
+        if self.experiments and experiment_key not in self.experiments:
             return False
         return not exceeded_limit(content.stages, self)
 
@@ -118,15 +120,15 @@ class AutomaticStarts:
         """Return the clusters that would start this request, as far as they have room for it."""
         if self.outlook is None:
             return []
-        needed = set()
+        service_pks = set()
         for stage in content.stages:
             for slug in stage.services:
                 if slug in self.services:
-                    needed.add(self.services[slug])
-        if self.outlook.against_services(request, needed):
+                    service_pks.add(self.services[slug])
+        if self.outlook.against_services(request, service_pks):
             return []
-        key = request.experiment.key
-        return [cluster for cluster in self.clusters if cluster.takes(key, content)]
+        experiment_key = request.experiment.key
+        return [cluster for cluster in self.clusters if cluster.takes(experiment_key, content)]
 
 
 def read_automatic_starts(state: QueueState, *, at: datetime) -> AutomaticStarts:
@@ -147,9 +149,10 @@ def take_room(state: QueueState, request: Request, *, at: datetime) -> str:
         return ""
     starts = read_automatic_starts(state, at=at)
     content = content_of(request)
+    experiment_key = request.experiment.key
     for cluster in starts.clusters_for(request, content):
-        if cluster.room.has_any(request.experiment.key):
-            cluster.room.take(request.experiment.key, cluster.first_jobs(content.stages))
+        if cluster.room.has_any(experiment_key):
+            cluster.room.take(experiment_key, cluster.first_jobs(content.stages))
             state.free_clusters = [as_data(free_cluster) for free_cluster in starts.clusters]
             state.save(update_fields=["free_clusters"])
             return cluster.name
@@ -160,18 +163,18 @@ def take_room(state: QueueState, request: Request, *, at: datetime) -> str:
 class Starter:
     """A queued request that a cluster starts now, with its index in the queue."""
 
-    pk: int
+    request_pk: int
     index: int
-    cluster: str
-    experiment: str
+    cluster_name: str
+    experiment_key: str
 
 
 @dataclass(frozen=True)
 class StartNow:
-    """The cluster that starts a request now, and the starter whose room it takes, if any."""
+    """The cluster that starts a request now, and the request whose room it takes, if any."""
 
-    cluster: str
-    displaces: int | None = None
+    cluster_name: str
+    displaced_pk: int | None = None
 
 
 class StartsNow:
@@ -188,27 +191,27 @@ class StartsNow:
     def start(
         self,
         index: int,
-        experiment: str,
+        experiment_key: str,
         stages: Sequence[StageContent],
         clusters: Iterable[FreeCluster],
     ) -> StartNow | None:
         """Start a request before the entry with this index; None if no cluster has room for it."""
         for cluster in clusters:
             room = self._rooms[cluster.name]
-            if room.has_any(experiment):
-                room.take(experiment, cluster.first_jobs(stages))
+            if room.has_any(experiment_key):
+                room.take(experiment_key, cluster.first_jobs(stages))
                 return StartNow(cluster.name)
-            if starter := self._last_starter(index, experiment, cluster.name):
+            if starter := self._last_starter(index, experiment_key, cluster.name):
                 self._starters.remove(starter)
-                return StartNow(cluster.name, starter.pk)
+                return StartNow(cluster.name, starter.request_pk)
         return None
 
-    def _last_starter(self, index: int, experiment: str, cluster: str) -> Starter | None:
+    def _last_starter(self, index: int, experiment_key: str, cluster_name: str) -> Starter | None:
         """Return the last starter behind an index whose room is enough for the experiment."""
-        is_at_limit = self._rooms[cluster].of(experiment) <= 0
+        is_at_limit = self._rooms[cluster_name].left_for(experiment_key) <= 0
         for starter in reversed(self._starters):
-            if starter.index < index or starter.cluster != cluster:
+            if starter.index < index or starter.cluster_name != cluster_name:
                 continue
-            if starter.experiment == experiment or not is_at_limit:
+            if starter.experiment_key == experiment_key or not is_at_limit:
                 return starter
         return None

@@ -12,7 +12,7 @@ from django.db import transaction
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.production.domain.priority.ranks import has_rank, place_of, rank_of
+from apps.production.domain.priority.ranks import has_rank, queue_order, rank_of
 from apps.production.domain.priority.rescoring import (
     clear_manual_move,
     lock_queue,
@@ -42,7 +42,7 @@ def move_in_queue(
     """
     state = _lock(request, by, version)
     entries = sorted(
-        QueueEntry.objects.filter(is_queued=True).select_related("request"), key=place_of
+        QueueEntry.objects.filter(is_queued=True).select_related("request"), key=queue_order
     )
     old = next(
         (rank for rank, entry in enumerate(entries, start=1) if entry.pk == request.pk), None

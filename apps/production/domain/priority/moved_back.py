@@ -108,14 +108,14 @@ def _changes(entries: Sequence[NewEntry], queue: QueueNow) -> list[_Change]:
     Those that a cluster starts at once stay as they are, unless they lose its room.
     """
     places = queue.places
-    displaced = {entry.displaces for entry in entries}
+    displaced_pks = {entry.displaced_pk for entry in entries}
     waiting = sorted(entries, key=lambda entry: entry.place.index)
     new_work = QueuedWork()
     changes = []
     for index, queued in enumerate(places.entries):
         while waiting and waiting[0].place.index <= index:
             new_work = new_work.with_request(waiting.pop(0).size)
-        starts_now = queued.starts_on and queued.pk not in displaced
+        starts_now = queued.starts_on and queued.pk not in displaced_pks
         if not new_work.requests or not queued.can_start or starts_now:
             continue
         ahead = places.work_before[index]

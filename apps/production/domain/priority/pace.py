@@ -36,7 +36,7 @@ class Pace:
     days: int
 
 
-def pace_of(work_by_day: Sequence[float]) -> Pace | None:
+def measure_pace(work_by_day: Sequence[float]) -> Pace | None:
     """Return the pace from the work of each day; None if there was any on too few days.
 
     Each day counts with its work, because on days of little work there was little to do.
@@ -120,7 +120,7 @@ class Throughput:
 
     @cached_property
     def pace(self) -> Pace | None:
-        return pace_of(self.work_by_day)
+        return measure_pace(self.work_by_day)
 
     @property
     def days(self) -> int:

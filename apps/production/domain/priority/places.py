@@ -11,8 +11,8 @@ from django.utils import timezone
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.free_clusters import Starter
 from apps.production.domain.priority.pace import QueuedWork, countable_size, work_ahead
-from apps.production.domain.priority.rescoring import facts_of
-from apps.production.domain.priority.score import sort_key, terms_of, total_score
+from apps.production.domain.priority.rescoring import score_facts
+from apps.production.domain.priority.score import score_terms, sort_key, total_score
 from apps.production.enums import RequestState
 from apps.production.models import QueueEntry
 
@@ -54,12 +54,14 @@ class QueuePlaces:
     index: Mapping[int, int]
     starters: Sequence[Starter]
 
-    def place_of(
+    def find_place(
         self, entry: QueueEntry, priority_class: str, number: int | None, at: datetime
     ) -> Place:
         """Return the place of an entry if it had this class and number."""
-        facts = replace(facts_of(entry, self.shares), priority_class=priority_class, number=number)
-        points = total_score(terms_of(facts, today=timezone.localdate(at)))
+        facts = replace(
+            score_facts(entry, self.shares), priority_class=priority_class, number=number
+        )
+        points = total_score(score_terms(facts, today=timezone.localdate(at)))
         key = sort_key(points, entry.request.submitted_at or at)
         place_key = (-key, float(entry.request_id or math.inf))
         index = bisect_left(self.keys, place_key)
@@ -91,10 +93,10 @@ def read_places() -> QueuePlaces:
         "request__arguments__stop_on",
         "starts_on",
     )
-    for pk, sort_points, tie, state, experiment, size, stop_on, starts_on in rows:
+    for pk, sort_points, tie, state, experiment_key, size, stop_on, starts_on in rows:
         can_start = state == RequestState.QUEUED
         if starts_on:
-            starters.append(Starter(pk, len(keys), starts_on, experiment))
+            starters.append(Starter(pk, len(keys), starts_on, experiment_key))
         index[pk] = len(keys)
         entries.append(QueuedEntry(pk, can_start, starts_on))
         keys.append((-sort_points, tie))

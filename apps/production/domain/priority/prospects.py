@@ -118,7 +118,7 @@ def forecasts_if_approved(
 class NewEntry:
     """A request in its place of the queue, if it were approved now.
 
-    `starts_on` is the cluster that starts it at once, or empty; `displaces` is the primary key of
+    `starts_on` is the cluster that starts it at once, or empty; `displaced_pk` is the key of
     the queued request that would have had the room, if any.
     """
 
@@ -126,7 +126,7 @@ class NewEntry:
     place: Place
     size: float | None
     starts_on: str = ""
-    displaces: int | None = None
+    displaced_pk: int | None = None
 
 
 def entries_if_approved(
@@ -145,7 +145,7 @@ def entries_if_approved(
         request = candidate.request
         unsaved = _entry_if_approved(candidate)
         name = priority_class or expected_class(request)
-        place = queue.places.place_of(unsaved, name, request.priority, at)
+        place = queue.places.find_place(unsaved, name, request.priority, at)
         size = countable_size(unsaved.core_seconds, request.stop_date)
         entries.append(NewEntry(candidate, place, size))
     starts = StartsNow(queue.starts.clusters, queue.places.starters)
@@ -155,7 +155,9 @@ def entries_if_approved(
         if not held_by(entry.candidate.request, queue.holds):
             start = _start_now(entry.candidate, entry.place, queue, starts)
         if start:
-            placed.append(replace(entry, starts_on=start.cluster, displaces=start.displaces))
+            placed.append(
+                replace(entry, starts_on=start.cluster_name, displaced_pk=start.displaced_pk)
+            )
         else:
             placed.append(entry)
     return placed
@@ -271,13 +273,13 @@ def _prospects(
     for in_class in places:
         entry = in_class.entry
         name = in_class.priority_class
-        place = queue.places.place_of(entry, name, entry.request.priority, at)
+        place = queue.places.find_place(entry, name, entry.request.priority, at)
         held = held_by(entry.request, queue.holds)
         starts_on = entry.starts_on
         if in_class.candidate:
             starts = StartsNow(queue.starts.clusters, queue.places.starters)
             start_now = _start_now(in_class.candidate, place, queue, starts)
-            starts_on = start_now.cluster if start_now else ""
+            starts_on = start_now.cluster_name if start_now else ""
         if held:
             starts_on = ""
         start = expected_start(
@@ -299,8 +301,8 @@ def _start_now(
 ) -> StartNow | None:
     """Return which cluster starts a request at this place now, taking its room; None if none."""
     clusters = queue.starts.clusters_for(candidate.request, candidate.content)
-    key = candidate.request.experiment.key
-    return starts.start(place.index, key, candidate.content.stages, clusters)
+    experiment_key = candidate.request.experiment.key
+    return starts.start(place.index, experiment_key, candidate.content.stages, clusters)
 
 
 def _queued(request: Request) -> QueueEntry | None:
@@ -320,4 +322,4 @@ def _ranks_with(
     if entry is None:
         return {}
     places = read_places()
-    return {name: places.place_of(entry, name, number, at).ahead + 1 for name in classes}
+    return {name: places.find_place(entry, name, number, at).ahead + 1 for name in classes}

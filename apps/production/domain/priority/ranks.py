@@ -72,6 +72,6 @@ def entries_ahead(entry: QueueEntry) -> Any:
     return QueueEntry.objects.filter(before | same, is_queued=True)
 
 
-def place_of(entry: QueueEntry) -> tuple[float, float, int]:
+def queue_order(entry: QueueEntry) -> tuple[float, float, int]:
     """Return a sort key that orders entries as the database does."""
     return -entry.sort_key, entry.tie, entry.pk

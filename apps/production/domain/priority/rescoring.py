@@ -14,12 +14,12 @@ from apps.production.domain.estimates.past import estimate_for
 from apps.production.domain.experiment_shares import Shares, read_shares
 from apps.production.domain.priority.expected_start import count_starts
 from apps.production.domain.priority.free_clusters import take_room
-from apps.production.domain.priority.ranks import has_rank, place_of
+from apps.production.domain.priority.ranks import has_rank, queue_order
 from apps.production.domain.priority.score import (
     ScoreFacts,
     as_data,
+    score_terms,
     sort_key,
-    terms_of,
     total_score,
 )
 from apps.production.enums import SCORED, RequestState
@@ -161,7 +161,7 @@ def keep_manual_moves(entries: Iterable[QueueEntry]) -> None:
         done.add(entry.pk)
         keep(other)
         side = -math.inf if entry.ahead_of_id else math.inf
-        if (place_of(entry) < place_of(other)) == (side < 0):
+        if (queue_order(entry) < queue_order(other)) == (side < 0):
             return
         entry.hand_points += other.sort_key - entry.sort_key
         entry.sort_key = other.sort_key
@@ -183,7 +183,7 @@ def forget_sizes(*, experiment_id: int) -> None:
     QueueEntry.objects.filter(request__experiment=experiment_id).update(sized_version=0)
 
 
-def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
+def score_facts(entry: QueueEntry, shares: Shares) -> ScoreFacts:
     """Return the facts from which the score of an entry is computed."""
     request = entry.request
     return ScoreFacts(
@@ -194,7 +194,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
         takes_days=entry.days,
         core_seconds=entry.core_seconds,
         size_basis=entry.size_basis,
-        experiment=request.experiment.name,
+        experiment_name=request.experiment.name,
         share=shares.share(request.experiment_id),
         used=shares.used_part(request.experiment_id),
         used_days=shares.used_days,
@@ -203,7 +203,7 @@ def facts_of(entry: QueueEntry, shares: Shares) -> ScoreFacts:
 
 def score_entry(entry: QueueEntry, shares: Shares, at: datetime) -> None:
     """Compute terms, points and sort key of an entry, without saving it."""
-    terms = terms_of(facts_of(entry, shares), today=timezone.localdate(at))
+    terms = score_terms(score_facts(entry, shares), today=timezone.localdate(at))
     entry.is_queued = has_rank(entry.request)
     entry.terms = as_data(terms)
     entry.points = total_score(terms)

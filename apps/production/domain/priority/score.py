@@ -54,7 +54,7 @@ class ScoreFacts:
     takes_days: float | None = None
     core_seconds: float | None = None
     size_basis: str = ""
-    experiment: str = ""
+    experiment_name: str = ""
     share: float = 0.0
     used: float | None = None
     used_days: int = 0
@@ -70,7 +70,7 @@ class Term:
     why: str
 
 
-def terms_of(facts: ScoreFacts, *, today: date) -> list[Term]:
+def score_terms(facts: ScoreFacts, *, today: date) -> list[Term]:
     """Return every term except waiting and the manual move."""
     return [
         _class(facts),
@@ -178,7 +178,7 @@ def _size(facts: ScoreFacts) -> Term:
 
 
 def _share(facts: ScoreFacts) -> Term:
-    title = f"Share of {facts.experiment}" if facts.experiment else "Share"
+    title = f"Share of {facts.experiment_name}" if facts.experiment_name else "Share"
     if facts.used is None:
         return Term("share", title, 0.0, "No recent jobs, so no share is used.")
     most = max(facts.share, facts.used)

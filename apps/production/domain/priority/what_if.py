@@ -16,7 +16,7 @@ from apps.production.domain.experiment_shares import read_shares
 from apps.production.domain.forecast import Forecast
 from apps.production.domain.priority.listing import starts_in_order
 from apps.production.domain.priority.queue_forecast import forecast_of_queued
-from apps.production.domain.priority.ranks import place_of
+from apps.production.domain.priority.ranks import queue_order
 from apps.production.domain.priority.rescoring import (
     clear_manual_move,
     keep_manual_moves,
@@ -62,6 +62,11 @@ class Shift(RankChange):
             return None
         return self.forecast_then.start.likely
 
+    @property
+    def changes_anything(self) -> bool:
+        """Whether the rank or the expected end changes."""
+        return self.now != self.then or self.forecast_now.end != self.forecast_then.end
+
 
 def if_level(
     request: Request, *, priority_class: str | None, priority: int | None, at: datetime
@@ -70,46 +75,45 @@ def if_level(
 
     The manual position is discarded.
     """
-    now = _queue()
-    then = [copy(entry) for entry in now]
-    for entry in then:
+    if priority_class is None:
+        priority_class = request.priority_class
+    if priority is None:
+        priority = request.priority
+
+    entries = _queue()
+    changed = [copy(entry) for entry in entries]
+    for entry in changed:
         if entry.pk == request.pk:
             entry.request = copy(entry.request)
-            if priority_class is None:
-                entry.request.priority_class = request.priority_class
-            else:
-                entry.request.priority_class = priority_class
-            if priority is None:
-                entry.request.priority = request.priority
-            else:
-                entry.request.priority = priority
+            entry.request.priority_class = priority_class
+            entry.request.priority = priority
             clear_manual_move(entry)
             score_entry(entry, read_shares(), at)
         elif request.pk in {entry.ahead_of_id, entry.behind_id}:
-            entry.ahead_of_id = entry.behind_id = None
-    keep_manual_moves(then)
-    return _shifts(now, sorted(then, key=place_of), at=at)
+            entry.ahead_of_id = None
+            entry.behind_id = None
+    keep_manual_moves(changed)
+    return _shifts(entries, sorted(changed, key=queue_order), at=at)
 
 
 def if_moved(request: Request, *, to_rank: int, at: datetime) -> list[Shift]:
     """Return the shifts if a request moved to a rank. The others keep their order."""
-    now = _queue()
-    then = [entry for entry in now if entry.pk != request.pk]
-    then[max(0, to_rank - 1) : max(0, to_rank - 1)] = [
-        entry for entry in now if entry.pk == request.pk
-    ]
-    return _shifts(now, then, at=at)
+    entries = _queue()
+    moved = [entry for entry in entries if entry.pk == request.pk]
+    others = [entry for entry in entries if entry.pk != request.pk]
+    index = max(0, to_rank - 1)
+    return _shifts(entries, [*others[:index], *moved, *others[index:]], at=at)
 
 
 def if_shares(weights: Mapping[int, int], *, at: datetime) -> list[Shift]:
     """Return the shifts under these weights of all experiments."""
     shares = replace(read_shares(), weights=weights)
-    now = _queue()
-    then = [copy(entry) for entry in now]
-    for entry in then:
+    entries = _queue()
+    changed = [copy(entry) for entry in entries]
+    for entry in changed:
         score_entry(entry, shares, at)
-    keep_manual_moves(then)
-    return _shifts(now, sorted(then, key=place_of), at=at)
+    keep_manual_moves(changed)
+    return _shifts(entries, sorted(changed, key=queue_order), at=at)
 
 
 def visible_shifts(shifts: Sequence[Shift], user: User) -> list[Shift]:
@@ -120,18 +124,20 @@ def visible_shifts(shifts: Sequence[Shift], user: User) -> list[Shift]:
 def _queue() -> list[QueueEntry]:
     return sorted(
         QueueEntry.objects.filter(is_queued=True).select_related("request__experiment"),
-        key=place_of,
+        key=queue_order,
     )
 
 
-def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: datetime) -> list[Shift]:
-    """Return the requests that change, in their new order."""
-    before = _forecasts_in_order(now, at=at)
-    after = _forecasts_in_order(then, at=at)
-    ranks = {entry.pk: rank for rank, entry in enumerate(now, start=1)}
+def _shifts(
+    entries: Sequence[QueueEntry], reordered: Sequence[QueueEntry], *, at: datetime
+) -> list[Shift]:
+    """Return the requests that change if the queue is reordered, in their new order."""
+    before = _forecasts_in_order(entries, at=at)
+    after = _forecasts_in_order(reordered, at=at)
+    ranks = {entry.pk: rank for rank, entry in enumerate(entries, start=1)}
     today = timezone.localdate(at)
     shifts = []
-    for rank, entry in enumerate(then, start=1):
+    for rank, entry in enumerate(reordered, start=1):
         deadline = entry.request.deadline
         shift = Shift(
             entry.request,
@@ -143,11 +149,7 @@ def _shifts(now: Sequence[QueueEntry], then: Sequence[QueueEntry], *, at: dateti
             slack_of(deadline, after[entry.pk], today=today),
         )
         shifts.append(shift)
-    return [
-        shift
-        for shift in shifts
-        if (shift.now, shift.forecast_now.end) != (shift.then, shift.forecast_then.end)
-    ]
+    return [shift for shift in shifts if shift.changes_anything]
 
 
 def _forecasts_in_order(entries: Sequence[QueueEntry], *, at: datetime) -> dict[int, Forecast]:

@@ -248,15 +248,10 @@ def _next_key(experiment: Experiment) -> str:
 def _change_experiment_and_type(
     request: Request, content: RequestContent, experiment: Experiment, by: User, at: datetime
 ) -> list[dict[str, str]]:
-    """Apply a new experiment, with a new key, and a new type to a draft; return the changes.
-
-    The newest number of the old experiment is released, unless other users edited the draft under
-    its old key: their open forms could overwrite the next request.
-    """
-    old = request.experiment
-    now = content_of(request).workflow
-    is_moved = experiment.pk != old.pk
-    is_retyped = now.key != content.workflow.key
+    """Apply a new experiment, with a new key, and a new type to a draft; return the changes."""
+    old_workflow = content_of(request).workflow
+    is_moved = experiment.pk != request.experiment_id
+    is_retyped = old_workflow.key != content.workflow.key
     if not (is_moved or is_retyped):
         return []
     if request.state != RequestState.DRAFT:
@@ -265,39 +260,46 @@ def _change_experiment_and_type(
         )
 
     changes = []
-    key = request.key
     if is_moved:
-        if not is_liaison(by, experiment.pk):
-            raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
-        if request.cloned_from_id or request.links_back.exists():
-            what = (
-                f"{request} was made from a request of {old}. Create a new request for "
-                f"{experiment}."
-            )
-            raise InvalidFields({"experiment": [what]})
-        # Lock both rows in a fixed order, so that opposite moves do not deadlock.
-        list(
-            RequestCounter.objects.select_for_update()
-            .filter(experiment__in=[old, experiment])
-            .order_by("pk")
-        )
-        if request.editor_ids == [by.pk]:
-            number = int(key.rpartition("-")[2])
-            RequestCounter.objects.filter(experiment=old, last=number).update(last=number - 1)
-        request.experiment = experiment
-        request.key = _next_key(experiment)
-        changes.append(
-            {
-                "path": "experiment",
-                "old": f"{old.key} ({key})",
-                "new": f"{experiment.key} ({request.key})",
-            }
-        )
-
+        changes.append(_change_experiment(request, experiment, by))
     request.workflow = version_of(content.workflow, experiment=experiment, at=at)
     if is_retyped:
-        changes.append({"path": "workflow", "old": now.title, "new": content.workflow.title})
+        new_title = content.workflow.title
+        changes.append({"path": "workflow", "old": old_workflow.title, "new": new_title})
     return changes
+
+
+def _change_experiment(request: Request, experiment: Experiment, by: User) -> dict[str, str]:
+    """Move a draft to another experiment, with a new key; return the change.
+
+    The newest number of the old experiment is released, unless other users edited the draft under
+    its old key: their open forms could overwrite the next request.
+    """
+    if not is_liaison(by, experiment.pk):
+        raise NotAllowed(f"Only liaisons of {experiment} can create its requests.")
+    old_experiment = request.experiment
+    if request.cloned_from_id or request.links_back.exists():
+        problem = (
+            f"{request} was made from a request of {old_experiment}. Create a new request for "
+            f"{experiment}."
+        )
+        raise InvalidFields({"experiment": [problem]})
+
+    # Lock both rows in a fixed order, so that opposite moves do not deadlock.
+    counters = RequestCounter.objects.filter(experiment__in=[old_experiment, experiment])
+    list(counters.select_for_update().order_by("pk"))
+    old_key = request.key
+    if request.editor_ids == [by.pk]:
+        number = int(old_key.rpartition("-")[2])
+        newest = RequestCounter.objects.filter(experiment=old_experiment, last=number)
+        newest.update(last=number - 1)
+    request.experiment = experiment
+    request.key = _next_key(experiment)
+    return {
+        "path": "experiment",
+        "old": f"{old_experiment.key} ({old_key})",
+        "new": f"{experiment.key} ({request.key})",
+    }
 
 
 def _edited_just_now(request: Request, by: User, at: datetime) -> bool:

@@ -104,10 +104,10 @@ def status_of(
         kind = AttentionKind(deciding.kind)
         answer = f"{kind.label.capitalize()}: {deciding.text.rstrip('.')}."
         is_late = kind == AttentionKind.LATE
-        first = None
+        first_pk = None
         if is_late and has_rank(request):
-            first = first_in_queue()
-        step = step_for(user, request, kind, next_step(request, kind, waits_for), first=first)
+            first_pk = first_in_queue()
+        step = step_for(user, request, kind, next_step(request, kind, waits_for), first_pk=first_pk)
         return RequestStatus(answer, f"{step}.", last, deciding.since, is_late)
     summary, step = _status_texts(request, state, user, to_sign=to_sign)
     if waits_for_start:

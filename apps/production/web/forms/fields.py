@@ -1,7 +1,7 @@
 """The form field of an argument, and the tick boxes of services."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import forms
 
@@ -10,7 +10,7 @@ from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.fields import CORE, REQUEST
 
 
-def field_of(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
+def make_form_field(argument: Argument, services: Iterable[tuple[str, str]] = ()) -> forms.Field:
     """Return the form field of an argument. `read_plain` parses and checks its text."""
     form_field = _plain_field(argument, services)
     # A choice of the portal's own has a value already, and the reason depends on it.
@@ -60,11 +60,25 @@ def known_kind(argument: Argument) -> str:
     return argument.name if argument.name in COLUMNS else ""
 
 
+class FieldPlace(NamedTuple):
+    """Where the form shows a field: the anchor of a link to it, and its label."""
+
+    anchor: str
+    label: str
+
+
+class ServiceTick(NamedTuple):
+    """The tick box of a service."""
+
+    slug: str
+    name: str
+    is_ticked: bool
+
+
 class TickedForm(forms.Form):
     """A form that may have services to tick."""
 
-    def ticks(self) -> list[tuple[str, str, bool]]:
-        """Return slug, name and whether it is ticked for each service."""
+    def ticks(self) -> list[ServiceTick]:
         chosen = set(self["services"].value() or [])
         choices = self.fields["services"].choices  # type: ignore[attr-defined]
-        return [(slug, name, slug in chosen) for slug, name in choices]
+        return [ServiceTick(slug, name, slug in chosen) for slug, name in choices]

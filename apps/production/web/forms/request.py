@@ -29,7 +29,7 @@ from apps.production.domain.types.declaration import StageType, Workflow, genera
 from apps.production.domain.types.faults import Problems
 from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.domain.types.versions import newest_version, visible_types, workflow_of
-from apps.production.web.forms.fields import TickedForm, field_of
+from apps.production.web.forms.fields import FieldPlace, TickedForm, make_form_field
 from apps.production.web.forms.shared import NONE, Row, SharedForm, gather, own_or_shared
 from apps.statusboard.models import Service
 
@@ -65,7 +65,7 @@ class RequestForm(forms.Form):
         super().__init__(*args, **kwargs)
         self.type = workflow
         for argument in (*REQUEST.values(), *workflow.arguments):
-            self.fields[argument.name] = field_of(argument)
+            self.fields[argument.name] = make_form_field(argument)
         self.fields["purpose"].widget.attrs["rows"] = 2
         # The parameter scan, which few requests have, comes last.
         self.fields["scan"] = self.fields.pop("scan")
@@ -163,7 +163,9 @@ class StageForm(TickedForm):
         self.step: Any = None
         own = [(NONE, "None"), *services]
         for argument in self.type.arguments:
-            self.fields[argument.name] = field_of(argument, own if argument.shared else services)
+            self.fields[argument.name] = make_form_field(
+                argument, own if argument.shared else services
+            )
 
     def title(self) -> str:
         """Return the name to show while the stage has none."""
@@ -374,16 +376,16 @@ class RequestForms:
             is_only = len(self.stages.forms) == 1
             form.unfolds = lacks_values or is_only or form.needs_attention()
 
-    def place_of(self, path: str) -> tuple[str, str]:
-        """Return anchor and label of the field or the stage at a path, or of all the stages."""
+    def find_place(self, path: str) -> FieldPlace:
+        """Return the place of the field or the stage at a path, or of all the stages."""
         whole_stage = re.fullmatch(r"stages\.(\d+)", path)
         if whole_stage and int(whole_stage[1]) < len(self.stages.forms):
             number = int(whole_stage[1]) + 1
-            return f"stage-{number}", f"Stage {number}"
+            return FieldPlace(f"stage-{number}", f"Stage {number}")
         form, name = self._field(path)
         if form is None or name not in form.fields:
-            return "stages", "Stages" if path.startswith("stages") else "Request"
-        return form[name].auto_id, f"{self._places[form]}{form[name].label}"
+            return FieldPlace("stages", "Stages" if path.startswith("stages") else "Request")
+        return FieldPlace(form[name].auto_id, f"{self._places[form]}{form[name].label}")
 
     def is_empty(self, path: str) -> bool:
         """Whether a path belongs to a field without input."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from apps.production.domain.types.arguments import Argument
 from apps.production.domain.types.declaration import Workflow
-from apps.production.web.forms.fields import TickedForm, field_of
+from apps.production.web.forms.fields import TickedForm, make_form_field
 
 #: The choice of a stage that needs none of the shared services. It is not a slug of a service.
 NONE = "/none"
@@ -24,7 +24,7 @@ class SharedForm(TickedForm):
     ) -> None:
         super().__init__(data, prefix=PREFIX)
         for name, argument in shared_arguments(workflow).items():
-            self.fields[name] = field_of(argument, services)
+            self.fields[name] = make_form_field(argument, services)
 
 
 def shared_arguments(workflow: Workflow) -> dict[str, Argument]:

@@ -1,4 +1,4 @@
-"""The steps of the request form: its sections, each with the findings of the checks."""
+"""The steps of the request form, each with the findings of the checks."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -16,10 +16,10 @@ _OF_STAGE = re.compile(r"id_stages-(\d+)-(\w+)")
 
 
 @dataclass
-class FormSection:
-    """A section of the form with its number of problems. `is_checked` once the checks ran.
+class FormStep:
+    """A step of the form with its number of problems. `is_checked` once the checks ran.
 
-    A warning about several sections counts in the first; the others only show its sign.
+    A warning about several steps counts in the first; the others only show its sign.
     """
 
     anchor: str
@@ -38,26 +38,26 @@ class FormSection:
         return "ok" if self.is_checked and not self.empty else ""
 
 
-def steps_of(
+def form_steps(
     forms: RequestForms,
     findings: Iterable[RuleFinding] | None = None,
     empty: Iterable[RuleFinding] = (),
     warnings: Iterable[Sequence[str]] = (),
-) -> list[FormSection]:
+) -> list[FormStep]:
     """Return the steps in the order of the form, and assign each stage its step.
 
     Without `findings`, no checks ran. `warnings` has the anchors of the fields of each warning.
     """
-    steps = {step.anchor: step for step in _steps(forms)}
+    steps = {step.anchor: step for step in _make_steps(forms)}
     for finding in findings or ():
         if finding.blocks:
-            steps[_section(forms.place_of(finding.path)[0])].errors += 1
+            steps[_step_anchor(forms.find_place(finding.path).anchor)].errors += 1
     for anchors in warnings:
-        steps[_section(anchors[0])].warnings += 1
+        steps[_step_anchor(anchors[0])].warnings += 1
         for anchor in anchors:
-            steps[_section(anchor)].is_warned = True
-    for anchor in {forms.place_of(finding.path)[0] for finding in empty}:
-        steps[_section(anchor)].empty += 1
+            steps[_step_anchor(anchor)].is_warned = True
+    for anchor in {forms.find_place(finding.path).anchor for finding in empty}:
+        steps[_step_anchor(anchor)].empty += 1
     for step in steps.values():
         step.is_checked = findings is not None
     for number, form in enumerate(forms.stages.forms, start=1):
@@ -69,24 +69,24 @@ def steps_of(
     return list(steps.values())
 
 
-def _steps(forms: RequestForms) -> list[FormSection]:
+def _make_steps(forms: RequestForms) -> list[FormStep]:
     stages = []
     for number, form in enumerate(forms.stages.forms, start=1):
-        stages.append(FormSection(f"stage-{number}", form["name"].value() or f"Stage {number}"))
+        stages.append(FormStep(f"stage-{number}", form["name"].value() or f"Stage {number}"))
     if any(form.resource_fields() for form in forms.stages.forms):
-        resources = [FormSection(RESOURCES, "Resources")]
+        resources = [FormStep(RESOURCES, "Resources")]
     else:
         resources = []
     return [
-        FormSection(REQUEST, "Request"),
-        FormSection(STAGES, "All stages"),
+        FormStep(REQUEST, "Request"),
+        FormStep(STAGES, "All stages"),
         *stages,
         *resources,
-        FormSection(REVIEW, "Review"),
+        FormStep(REVIEW, "Review"),
     ]
 
 
-def _section(anchor: str) -> str:
+def _step_anchor(anchor: str) -> str:
     """Return the anchor of the step that contains the field with this anchor."""
     if match := _OF_STAGE.match(anchor):
         if match[2] in RESOURCE_FIELDS:

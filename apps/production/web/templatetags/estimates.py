@@ -7,6 +7,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.charts import bar_with_mark, spread
+from apps.core.domain.quantities import count_noun
 from apps.core.web.templatetags.formatting import duration, size
 from apps.production.domain.estimates.figures import Range
 from apps.production.domain.forecast import Days
@@ -48,7 +49,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
 @register.filter
 def jobs_at_once(jobs: float) -> str:
     """Format how many jobs run at once, as a whole number of at least one."""
-    return f"{max(1, round(jobs)):,} job{'' if round(jobs) <= 1 else 's'}"
+    return count_noun(max(1, round(jobs)), "job")
 
 
 @register.simple_tag

@@ -10,6 +10,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from apps.core.domain import quantities
+from apps.core.domain.quantities import count_noun
 from apps.core.models import Event
 from apps.production.domain.checks.report import count_submitted_messages
 from apps.production.domain.checks.rules import declared
@@ -105,7 +106,7 @@ def details(event: Event) -> str:
             return f" {f'{event.old} → ' if event.old else ''}{event.new}{_ranks(event)}"
         case "request.stage_accepted" | "request.stage_not_accepted":
             missing = event.data.get("missing", 0)
-            return f", {missing:,} job{'s' * (missing != 1)} missing"
+            return f", {count_noun(missing, 'job')} missing"
         case _:
             return _split_details(event) or _signature_details(event)
 
@@ -150,7 +151,7 @@ def _warnings(event: Event) -> str:
     count = count_submitted_messages(event.data)
     if not count:
         return ", without warnings"
-    return f", with {count} warning{'' if count == 1 else 's'}"
+    return f", with {count_noun(count, 'warning')}"
 
 
 def _ranks(event: Event) -> str:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
@@ -27,9 +27,10 @@ from apps.production.domain.types.declaration import Workflow
 from apps.production.domain.types.versions import workflow_of
 from apps.production.enums import EDITABLE, SIGNED, Actor, RequestState
 from apps.production.models import Request
+from apps.production.web.forms.fields import FieldPlace
 from apps.production.web.forms.request import RequestForms, chosen_workflow, writable_experiments
 from apps.production.web.forms.review import review_context
-from apps.production.web.forms.steps import steps_of
+from apps.production.web.forms.steps import form_steps
 from apps.production.web.lookup import request_or_404
 from apps.production.web.templatetags.requests import lower_first
 
@@ -39,28 +40,37 @@ ALL_TOUCHED = "all"
 MOST_ALIKE = 2
 
 
+class FormProblem(NamedTuple):
+    """An error in the form: the place of its field, and the message."""
+
+    anchor: str
+    label: str
+    message: str
+
+
 @dataclass
 class _Line:
-    """The findings with one message; each of its fields as anchor and label."""
+    """The findings with one message, and the place of the field of each."""
 
     findings: list[RuleFinding]
-    places: list[tuple[str, str]]
+    places: list[FieldPlace]
 
     @property
     def first(self) -> RuleFinding:
         return self.findings[0]
 
     @property
-    def named_places(self) -> list[tuple[str, str]]:
+    def named_places(self) -> list[FieldPlace]:
         return _name_field_once(self.places)
 
     @property
     def fixes(self) -> list[tuple[RuleFinding, str]]:
         """The findings with a fix; if there are several, with the label of the place of each."""
         fixes = []
-        for finding, (_, label) in zip(self.findings, self.places, strict=True):
+        has_several = len(self.findings) > 1
+        for finding, place in zip(self.findings, self.places, strict=True):
             if finding.fix:
-                fixes.append((finding, label if len(self.findings) > 1 else ""))
+                fixes.append((finding, place.label if has_several else ""))
         return fixes
 
 
@@ -198,10 +208,10 @@ def check_form(
         at=timezone.now(),
         queue=queue,
     )
-    unreadable = {forms.place_of(path) for path in forms.unreadable}
+    unreadable = {forms.find_place(path) for path in forms.unreadable}
     findings = []
     for finding in report.findings:
-        if forms.place_of(finding.path) not in unreadable:
+        if forms.find_place(finding.path) not in unreadable:
             findings.append(finding)
     order = list(Severity)
     unique = _one_per_place(forms, [*findings, *errors])
@@ -215,9 +225,9 @@ def _one_per_place(forms: RequestForms, findings: Iterable[RuleFinding]) -> Iter
 
     A field that all stages share has one problem, whose fix applies to all of them.
     """
-    unique: dict[tuple[str, tuple[str, str]], RuleFinding] = {}
+    unique: dict[tuple[str, FieldPlace], RuleFinding] = {}
     for finding in findings:
-        key = finding.message, forms.place_of(finding.path)
+        key = finding.message, forms.find_place(finding.path)
         first = unique.setdefault(key, finding)
         if first.fix and finding.fix and finding.fix.label == first.fix.label:
             fix = Fix(first.fix.label, {**first.fix.values, **finding.fix.values})
@@ -239,7 +249,7 @@ def is_untouched(
     """Whether this is an error about an empty field that the user has not visited yet."""
     if touched is None or not finding.blocks or not forms.is_empty(finding.path):
         return False
-    return forms.place_of(finding.path)[0] not in touched
+    return forms.find_place(finding.path).anchor not in touched
 
 
 def panel_context(
@@ -255,7 +265,7 @@ def panel_context(
     Required fields that were not `touched` are listed as empty instead.
     """
     if report is None:
-        return {"checked": None, "problems": [], "steps": steps_of(forms)}
+        return {"checked": None, "problems": [], "steps": form_steps(forms)}
 
     shown = without_untouched(forms, report, touched)
     empty = [finding for finding in report.findings if is_untouched(forms, finding, touched)]
@@ -266,29 +276,30 @@ def panel_context(
             groups.append((severity, *_folded(severity, _lines(forms, rows))))
     warnings = []
     for line in _lines(forms, shown.of(Severity.WARNING)):
-        warnings.append([anchor for anchor, _ in line.places])
+        warnings.append([place.anchor for place in line.places])
     return {
         "checked": shown,
-        "problems": _problems(forms, shown),
+        "problems": _form_problems(forms, shown),
         "warnings": len(warnings),
         "groups": groups,
-        "empty": list(dict.fromkeys(forms.place_of(finding.path) for finding in empty)),
+        "empty": list(dict.fromkeys(forms.find_place(finding.path) for finding in empty)),
         "estimate": report.estimate,
         "advice": request_advice(
             content=forms.content, experiment=experiment, user=user, at=timezone.now()
         ),
-        "steps": steps_of(forms, shown.findings, empty, warnings),
+        "steps": form_steps(forms, shown.findings, empty, warnings),
     }
 
 
-def _problems(forms: RequestForms, report: CheckReport) -> list[tuple[str, str, str]]:
-    """Return anchor, label and message of each error, in the order of the form."""
+def _form_problems(forms: RequestForms, report: CheckReport) -> list[FormProblem]:
+    """Return the errors in the order of the form."""
     problems = []
     for finding in report.findings:
         if finding.blocks:
-            problems.append((*forms.place_of(finding.path), finding.message))
+            place = forms.find_place(finding.path)
+            problems.append(FormProblem(place.anchor, place.label, finding.message))
     position = {anchor: number for number, anchor in enumerate(forms.anchors())}
-    return sorted(problems, key=lambda problem: position[problem[0]])
+    return sorted(problems, key=lambda problem: position[problem.anchor])
 
 
 def _folded(severity: Severity, lines: list[_Line]) -> tuple[list[_Line], list[_Line]]:
@@ -311,22 +322,22 @@ def _lines(forms: RequestForms, findings: list[RuleFinding]) -> list[_Line]:
     for finding in findings:
         line = lines.setdefault(finding.message, _Line([], []))
         # A field that stages share has a single place.
-        if (place := forms.place_of(finding.path)) not in line.places:
+        if (place := forms.find_place(finding.path)) not in line.places:
             line.findings.append(finding)
             line.places.append(place)
     return list(lines.values())
 
 
-def _name_field_once(places: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _name_field_once(places: list[FieldPlace]) -> list[FieldPlace]:
     """Shorten the labels of places of one field, as in “Stage 1, all stages · Memory”."""
     stages = []
     fields = set()
-    for _, label in places:
-        stage, _, field = label.rpartition(" · ")
+    for place in places:
+        stage, _, field = place.label.rpartition(" · ")
         stages.append(stage)
         fields.add(field)
     if len(places) < 2 or len(fields) > 1 or not all(stages):
         return places
-    texts = [stages[0], *map(lower_first, stages[1:])]
-    texts[-1] = f"{texts[-1]} · {fields.pop()}"
-    return [(anchor, text) for (anchor, _), text in zip(places, texts, strict=True)]
+    labels = [stages[0], *map(lower_first, stages[1:])]
+    labels[-1] = f"{labels[-1]} · {fields.pop()}"
+    return [place._replace(label=label) for place, label in zip(places, labels, strict=True)]

@@ -16,8 +16,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
-from apps.production.domain.desk.desk import DeskRow, bulk_approval, desk_of
-from apps.production.domain.desk.sheet import Sheet, sheet_of
+from apps.production.domain.desk.desk import DeskRow, bulk_approval, read_desk
+from apps.production.domain.desk.sheet import Sheet, read_sheet
 from apps.production.domain.lifecycle.messages import move_message
 from apps.production.domain.lifecycle.moves import MOVE_FUNCTIONS, approve_request
 from apps.production.enums import Verb
@@ -75,7 +75,7 @@ def approve_several(request: AuthenticatedRequest) -> HttpResponse:
     """
     ticked = dict(text.rpartition(":")[::2] for text in request.POST.getlist("ticked"))
     at = timezone.now()
-    desk = desk_of(request.user, at=at)
+    desk = read_desk(request.user, at=at)
     rows = [row for row in desk.rows if row.request.key in ticked]
     if not rows or desk.queue is None:
         messages.error(request, "Tick the requests to approve.")
@@ -111,7 +111,7 @@ def _approve_as_requested(
 
 def _next_key(request: AuthenticatedRequest, key: str) -> str:
     """Return the key of the next request on the desk, or of the previous one after the last."""
-    keys = [row.request.key for row in desk_of(request.user, at=timezone.now()).rows]
+    keys = [row.request.key for row in read_desk(request.user, at=timezone.now()).rows]
     if key not in keys:
         return ""
     place = keys.index(key)
@@ -130,7 +130,7 @@ def _desk(
     forms: dict[str, Any] | None = None,
 ) -> HttpResponse:
     at = timezone.now()
-    desk = desk_of(request.user, at=at)
+    desk = read_desk(request.user, at=at)
     row = next((row for row in desk.rows if row.request.key == chosen), None)
     if forms and row is None:
         raise PermissionDenied("This request does not wait for your signature.")
@@ -144,7 +144,7 @@ def _desk(
         "about": about,
     }
     if row is not None:
-        sheet = sheet_of(row, user=request.user, at=at, queue=desk.queue)
+        sheet = read_sheet(row, user=request.user, at=at, queue=desk.queue)
         context |= {
             "sheet": sheet,
             "object": sheet.row.request,

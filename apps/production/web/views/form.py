@@ -66,7 +66,7 @@ from apps.production.web.forms.request import (
 from apps.production.web.forms.review import review_context
 from apps.production.web.forms.rows import change_rows
 from apps.production.web.forms.spreadsheet import PASTED_COLUMNS
-from apps.production.web.forms.steps import steps_of
+from apps.production.web.forms.steps import form_steps
 from apps.production.web.lookup import request_or_404
 from apps.production.web.views.checks import (
     ALL_TOUCHED,
@@ -309,7 +309,7 @@ class FormPage:
         context = {
             "object": production_request,
             "returned": returned,
-            "talk": [(*forms.place_of(thread.first.field), thread) for thread in open_threads],
+            "talk": [(forms.find_place(thread.first.field), thread) for thread in open_threads],
             "main": forms.main,
             "shared": forms.shared,
             "known": COLUMNS,
@@ -358,7 +358,7 @@ class FormPage:
             "stage": readable[position],
             "position": position,
             "previous": forms.stages.forms[position - 1],
-            "steps": steps_of(forms),
+            "steps": form_steps(forms),
             "threads": threads,
             **self._rows_context(),
         }
@@ -503,7 +503,7 @@ class FormPage:
 
     def _labels(self, paths: Iterable[str]) -> list[str]:
         """Return the label of the field at each path, once."""
-        return list(dict.fromkeys(self.forms.place_of(path)[1] for path in paths))
+        return list(dict.fromkeys(self.forms.find_place(path).label for path in paths))
 
     def _saved_note(self) -> str:
         """Return whether the input is saved, and which fields prevent it."""

@@ -59,7 +59,7 @@ def clone(request: AuthenticatedRequest, key: str) -> HttpResponse:
 @require_safe
 def templates(request: AuthenticatedRequest) -> HttpResponse:
     """List the templates visible to the user, one page after the template `?after=`."""
-    mine = set(writable_experiments(request.user).values_list("pk", flat=True))
+    writable_pks = set(writable_experiments(request.user).values_list("pk", flat=True))
     visible = templates_for(request.user)
     last = visible.filter(pk=number_in(request.GET, "after") or 0).first()
     if last is not None:
@@ -71,8 +71,9 @@ def templates(request: AuthenticatedRequest) -> HttpResponse:
     shown = list(visible[: PAGE + 1])
     rows = []
     for template in shown[:PAGE]:
-        experiment = template.experiment_id
-        rows.append((template, experiment in mine, may_manage(request.user, experiment)))
+        is_writable = template.experiment_id in writable_pks
+        may_manage_it = may_manage(request.user, template.experiment_id)
+        rows.append((template, is_writable, may_manage_it))
     more = shown[PAGE - 1] if len(shown) > PAGE else None
     return render(
         request,

@@ -101,10 +101,10 @@ def choose_cluster(
     """Return the cluster on which an action that goes elsewhere retries a job; None if none may."""
     if candidate.submission is None:
         return None
-    site = None
+    other_site_id = None
     if action.kind == ActionKind.AVOID_SITE:
-        site = candidate.verdict.job.site_id
-    return other_clusters.choose(candidate.submission, other_site=site)
+        other_site_id = candidate.verdict.job.site_id
+    return other_clusters.choose(candidate.submission, other_site_id=other_site_id)
 
 
 def _half_events(requested: RequestedResources) -> Remedy:

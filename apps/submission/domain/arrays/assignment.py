@@ -23,7 +23,7 @@ from apps.submission.domain.arrays.submissions import (
     check_may_submit,
     is_cancellable,
     publish_event,
-    wished_limit,
+    requested_limit,
 )
 from apps.submission.enums import Purpose, SubmissionState
 from apps.submission.models import Assignment, Submission
@@ -88,7 +88,7 @@ def choose_cluster(
 
     The caller holds the lock on the request and has checked both.
     """
-    limit = most_in_flight or wished_limit(request)
+    limit = most_in_flight or requested_limit(request)
     assignment, _ = Assignment.objects.update_or_create(
         request=request,
         defaults={

@@ -42,7 +42,7 @@ class ResourceChanges:
         }
         return {name: value for name, value in values.items() if value}
 
-    def as_asked(self) -> dict[str, Any]:
+    def as_requested(self) -> dict[str, Any]:
         """Return the changed values that are requested of a scheduler, by name."""
         return replace(self, cluster="", events_part=0).as_stored()
 
@@ -58,7 +58,7 @@ class ResourceChanges:
             ),
         )
 
-    def on_top_of(self, earlier: "ResourceChanges") -> "ResourceChanges":
+    def combined_with(self, earlier: "ResourceChanges") -> "ResourceChanges":
         """Return the changes of a retry of a retry, which had the `earlier` changes.
 
         It never gets fewer resources than before, nor more events. Schedulers do not know the hosts

@@ -156,7 +156,7 @@ def list_files(stage: Stage) -> list[DataFile]:
 
 
 class NotListed(Exception):
-    """The files of a stage are needed, and were not asked for before the request was locked."""
+    """The list of files of a stage is needed, but was not read before the request was locked."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(str(stage))
@@ -164,7 +164,7 @@ class NotListed(Exception):
 
 
 class Listing:
-    """Files of datasets that a catalogue was asked for, by stage: files, or why there are none."""
+    """The files of datasets as a catalogue listed them, by stage, or why it could not."""
 
     def __init__(self) -> None:
         self._answers: dict[int, list[DataFile] | InvalidFields] = {}
@@ -359,7 +359,7 @@ def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[i
         if not mine:
             continue
         completed, failed = ended_jobs(submission, at=at)
-        never_comes = _never_comes(submission)
+        never_ends = _never_ends(submission)
         unknown = mine - completed.keys() - failed.keys()
         if submission.settled_at is not None and unknown:
             completed_before, failed_before = _moved_jobs(submission, stage, unknown)
@@ -371,7 +371,7 @@ def outcomes_of(stage: Stage, numbers: Iterable[int], *, at: datetime) -> dict[i
                 outcome.completed.append(completed[number])
             elif number in failed:
                 outcome.failed.append(failed[number])
-            elif not never_comes:
+            elif not never_ends:
                 outcome.is_taken = True
     return outcomes
 
@@ -423,8 +423,8 @@ def _arrays_with(stage: Stage, lowest: int, highest: int) -> Iterable[Submission
             yield submission
 
 
-def _never_comes(submission: Submission) -> bool:
-    """Return whether jobs of an array that have not ended never will: it is not in a scheduler."""
+def _never_ends(submission: Submission) -> bool:
+    """Whether unfinished jobs of an array will never end, because it is in no scheduler."""
     return submission.state in _NOT_SUBMITTED and submission.request.state in _CLOSED
 
 

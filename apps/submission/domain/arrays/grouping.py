@@ -33,7 +33,7 @@ class Grouping:
 
     @classmethod
     def of(cls, arguments: Mapping[str, object]) -> "Grouping":
-        """Return the grouping that arguments of keep-up processing or of a merge stage ask for."""
+        """Return the grouping that arguments of keep-up processing or of a merge stage declare."""
         split = arguments.get("split")
         close_after = _positive(arguments.get("close_after"))
         waits = timedelta(seconds=close_after) if close_after else None
@@ -94,7 +94,7 @@ def group_files(
         is_growing = grouping.whole_runs and is_newest and not are_runs_closed
         if is_growing and not (last or _has_waited(unit, grouping, at)):
             break
-        unit_bytes = _bytes_of(unit)
+        unit_bytes = _total_bytes(unit)
         files_with_unit = len(group) + len(unit)
         if group and _exceeds(grouping, files_with_unit, group_bytes + unit_bytes):
             groups.append(group)
@@ -140,7 +140,7 @@ def _is_full(grouping: Grouping, files: int, size_bytes: int) -> bool:
     return files >= MOST_BY_SIZE or size_bytes >= (grouping.most_bytes or 0)
 
 
-def _bytes_of(files: Sequence[WaitingFile]) -> int:
+def _total_bytes(files: Sequence[WaitingFile]) -> int:
     """Return the size of files; one of unknown size counts as empty."""
     return sum(file.size_bytes or 0 for file in files)
 

@@ -58,17 +58,7 @@ def set_limit(
     check_may_submit(by, request)
     request = lock_request(request)
     reason = reason.strip()
-    problems = reason_problems(reason)
-    if most_in_flight is None and takes_files(request):
-        problems["most_in_flight"] = [
-            "Jobs made of files as they arrive need a limit, to protect storage."
-        ]
-    if most_in_flight is not None and not 1 <= most_in_flight <= MAX_LIMIT:
-        problems["most_in_flight"] = [
-            f"Enter 1 to {MAX_LIMIT:,}. To stop submissions, put the request on hold."
-        ]
-    if problems:
-        raise InvalidFields(problems)
+    _check_limit(request, most_in_flight, reason)
     assignment = assignment_of(request)
     if assignment is None or request.state not in LIMITABLE:
         without_cluster = "" if assignment else " and has no cluster"
@@ -90,21 +80,36 @@ def set_limit(
 
     assignment.most_in_flight = most_in_flight
     assignment.save(update_fields=["most_in_flight"])
-    data = {"cluster": assignment.cluster.name, "old": before, "most_in_flight": most_in_flight}
-    old = _describe_limit(before)
-    new = _describe_limit(most_in_flight)
     publish(
         kind="submission.limit_set",
         target=request,
         by=by,
         at=at,
-        old=old,
-        new=new,
+        old=_describe_limit(before),
+        new=_describe_limit(most_in_flight),
         reason=reason,
-        data=data,
+        data={
+            "cluster": assignment.cluster.name,
+            "old": before,
+            "most_in_flight": most_in_flight,
+        },
     )
     enqueue("submission.send_to", cluster_id=assignment.cluster_id)
     return assignment
+
+
+def _check_limit(request: Request, most_in_flight: int | None, reason: str) -> None:
+    problems = reason_problems(reason)
+    if most_in_flight is None and takes_files(request):
+        problems["most_in_flight"] = [
+            "Jobs made of files as they arrive need a limit, to protect storage."
+        ]
+    if most_in_flight is not None and not 1 <= most_in_flight <= MAX_LIMIT:
+        problems["most_in_flight"] = [
+            f"Enter 1 to {MAX_LIMIT:,}. To stop submissions, put the request on hold."
+        ]
+    if problems:
+        raise InvalidFields(problems)
 
 
 def split_large_arrays(*, cluster: Cluster, at: datetime) -> list[Submission]:

@@ -36,7 +36,7 @@ from apps.submission.domain.arrays.scouts import jobs_allowed
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
     StageSubmissions,
-    completed_of,
+    completed_indices,
     indices_of,
     last_tests,
     publish_event,
@@ -221,7 +221,7 @@ def _indices_to_plan(
 
     completed: set[int] = set()
     for submission in previous:
-        completed |= completed_of(submission)
+        completed |= completed_indices(submission)
     return sorted(completed - planned)
 
 

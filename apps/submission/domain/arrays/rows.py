@@ -111,7 +111,7 @@ def new_submission(array: NewArray, *, number: int, by: Principal, at: datetime)
         earlier = ResourceChanges.read(array.retry_of.changes).without_reductions(
             memory_bytes=plan.memory_bytes, time_limit_seconds=plan.wall_seconds
         )
-        changes = changes.on_top_of(earlier)
+        changes = changes.combined_with(earlier)
     script = write_script(
         plan,
         first=array.first,
@@ -141,7 +141,7 @@ def new_submission(array: NewArray, *, number: int, by: Principal, at: datetime)
             "time_limit_seconds": plan.wall_seconds,
             "account": options.account_of(array.request.experiment.key),
             **options.model_dump(include=set(PASSED_OPTIONS)),
-            **changes.as_asked(),
+            **changes.as_requested(),
         },
         due_at=at,
         created_at=at,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import Q
 
@@ -26,7 +27,7 @@ MOST_SCOUTS = 1_000
 #: The other jobs get this multiple of the 95th percentile of the scouts.
 MEMORY_MARGIN = 1.25
 WALL_MARGIN = 1.5
-#: They get at least this multiple of what any scout used, and this share of what was asked for:
+#: They get at least this multiple of what any scout used, and this share of what was requested:
 #: the scheduler samples memory, so the peak of a short job can be missed.
 _ABOVE_LARGEST = 1.1
 _LOWEST_SHARE = 0.1
@@ -34,6 +35,16 @@ _LOWEST_SHARE = 0.1
 _WORTH_SHARE = 0.9
 _MEMORY_UNIT = 2**20
 _WALL_UNIT = 60
+
+
+class _Resources(NamedTuple):
+    """Memory and wall time of a job."""
+
+    memory_bytes: int
+    wall_seconds: int
+
+    def __str__(self) -> str:
+        return f"{round_size(self.memory_bytes)}, {round_duration(self.wall_seconds)}"
 
 
 @dataclass
@@ -57,27 +68,30 @@ def percentile_95(values: Sequence[int]) -> int:
 
 
 def fit_resource(
-    used: Sequence[int], *, asked: int, bound: int, margin: float, unit: int, hit_limit: bool
+    used: Sequence[int], *, requested: int, bound: int, margin: float, unit: int, hit_limit: bool
 ) -> int:
-    """Return what other jobs get of a resource, in the unit of `asked`; `asked` if unchanged.
+    """Return how much of a resource other jobs get, in the unit of what is `requested`.
 
     `used` is what each completed scout used. The result is a multiple of `unit`, unless it is
-    `bound`, which it never exceeds. It is not below `asked` if a scout hit its limit.
+    `bound`, which it never exceeds. It is not below `requested` if a scout hit its limit, and equal
+    to it if a change is not worthwhile.
     """
     if len(used) < FEWEST_SCOUTS:
-        return asked
-    needed = max(margin * percentile_95(used), _ABOVE_LARGEST * max(used), _LOWEST_SHARE * asked)
+        return requested
+    needed = max(
+        margin * percentile_95(used), _ABOVE_LARGEST * max(used), _LOWEST_SHARE * requested
+    )
     value = min(math.ceil(needed / unit) * unit, bound)
-    if value < asked and (hit_limit or value > _WORTH_SHARE * asked):
-        return asked
+    if value < requested and (hit_limit or value > _WORTH_SHARE * requested):
+        return requested
     return value
 
 
-def fit_memory(use: ScoutUse, *, asked: int, bound: int) -> int:
+def fit_memory(use: ScoutUse, *, requested: int, bound: int) -> int:
     """Return the memory of a job after the scouts, in bytes."""
     return fit_resource(
         use.memory_bytes,
-        asked=asked,
+        requested=requested,
         bound=bound,
         margin=MEMORY_MARGIN,
         unit=_MEMORY_UNIT,
@@ -85,16 +99,16 @@ def fit_memory(use: ScoutUse, *, asked: int, bound: int) -> int:
     )
 
 
-def fit_wall_time(use: ScoutUse, *, asked: int, bound: int) -> int:
+def fit_wall_time(use: ScoutUse, *, requested: int, bound: int) -> int:
     """Return the time limit of a job after the scouts, in seconds.
 
     The shortest scouts end first, so the limit stays as it is until all have ended.
     """
     if not use.have_all_ended:
-        return asked
+        return requested
     return fit_resource(
         use.wall_seconds,
-        asked=asked,
+        requested=requested,
         bound=bound,
         margin=WALL_MARGIN,
         unit=_WALL_UNIT,
@@ -102,15 +116,15 @@ def fit_wall_time(use: ScoutUse, *, asked: int, bound: int) -> int:
     )
 
 
-def signed_bound(asked: int, *, signed: int | None, limit_of_cluster: int | None) -> int:
+def signed_bound(requested: int, *, signed: int | None, limit_of_cluster: int | None) -> int:
     """Return the most that a job may get: what was signed with the request, within the cluster.
 
-    Without a signed bound, that is what the stage asks for. It is never below that, either.
+    Without a signed bound, that is what the stage requests. It is never below that, either.
     """
-    bound = signed or asked
+    bound = signed or requested
     if limit_of_cluster:
         bound = min(bound, limit_of_cluster)
-    return max(asked, bound)
+    return max(requested, bound)
 
 
 def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> ResourceChanges:
@@ -123,11 +137,11 @@ def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> R
     ).first()
     if scouts is None or not stage.memory_bytes or not stage.wall_seconds:
         return ResourceChanges()
-    is_as_asked = (scouts.asked_memory_bytes, scouts.asked_wall_seconds) == (
+    is_as_requested = (scouts.asked_memory_bytes, scouts.asked_wall_seconds) == (
         stage.memory_bytes,
         stage.wall_seconds,
     )
-    if scouts.measured_at is None or not is_as_asked:
+    if scouts.measured_at is None or not is_as_requested:
         _measure(scouts, stage, cluster, at)
     # They may have been measured on another cluster, whose limits are higher.
     return ResourceChanges(
@@ -137,46 +151,49 @@ def resources_after_scouts(stage: Stage, cluster: Cluster, *, at: datetime) -> R
 
 
 def _within(value: int | None, limit: int | None) -> int:
-    """Return a value within the limit of a cluster; 0 for one that is as asked."""
+    """Return a value within the limit of a cluster; 0 for one that is as requested."""
     if value and limit:
         return min(value, limit)
     return value or 0
 
 
 def _measure(scouts: StageScouts, stage: Stage, cluster: Cluster, at: datetime) -> None:
-    asked_memory = stage.memory_bytes or 0
-    asked_wall = stage.wall_seconds or 0
+    """Measure what the scouts used so far, and store and publish what the next jobs get."""
+    requested = _Resources(stage.memory_bytes or 0, stage.wall_seconds or 0)
     use = _read_use(scouts)
-    memory = fit_memory(
-        use,
-        asked=asked_memory,
-        bound=signed_bound(
-            asked_memory,
-            signed=stage.retry_memory_bytes,
-            limit_of_cluster=cluster.max_memory_bytes,
-        ),
+    memory_bound = signed_bound(
+        requested.memory_bytes,
+        signed=stage.retry_memory_bytes,
+        limit_of_cluster=cluster.max_memory_bytes,
     )
-    wall = fit_wall_time(
-        use,
-        asked=asked_wall,
-        bound=signed_bound(
-            asked_wall,
-            signed=stage.retry_wall_seconds,
-            limit_of_cluster=cluster.max_wall_seconds,
-        ),
+    wall_bound = signed_bound(
+        requested.wall_seconds,
+        signed=stage.retry_wall_seconds,
+        limit_of_cluster=cluster.max_wall_seconds,
     )
-    before = (scouts.memory_bytes or asked_memory, scouts.wall_seconds or asked_wall)
-    scouts.asked_memory_bytes = asked_memory
-    scouts.asked_wall_seconds = asked_wall
+    before = _Resources(
+        scouts.memory_bytes or requested.memory_bytes,
+        scouts.wall_seconds or requested.wall_seconds,
+    )
+    after = _Resources(
+        fit_memory(use, requested=requested.memory_bytes, bound=memory_bound),
+        fit_wall_time(use, requested=requested.wall_seconds, bound=wall_bound),
+    )
+    scouts.asked_memory_bytes = requested.memory_bytes
+    scouts.asked_wall_seconds = requested.wall_seconds
     scouts.measured_jobs = len(use.wall_seconds)
     scouts.measured_memory_bytes = percentile_95(use.memory_bytes) if use.memory_bytes else None
     scouts.measured_wall_seconds = percentile_95(use.wall_seconds) if use.wall_seconds else None
-    scouts.memory_bytes = memory if memory != asked_memory else None
-    scouts.wall_seconds = wall if wall != asked_wall else None
+    scouts.memory_bytes = None
+    if after.memory_bytes != requested.memory_bytes:
+        scouts.memory_bytes = after.memory_bytes
+    scouts.wall_seconds = None
+    if after.wall_seconds != requested.wall_seconds:
+        scouts.wall_seconds = after.wall_seconds
     scouts.measured_at = at if use.have_all_ended else None
     scouts.save()
-    if (memory, wall) != before:
-        _publish(scouts, stage, before, (memory, wall), at)
+    if after != before:
+        _publish(scouts, stage, before, after, at)
 
 
 def _read_use(stage_scouts: StageScouts) -> ScoutUse:
@@ -219,8 +236,8 @@ def _read_use(stage_scouts: StageScouts) -> ScoutUse:
 def _publish(
     scouts: StageScouts,
     stage: Stage,
-    before: tuple[int, int],
-    after: tuple[int, int],
+    before: _Resources,
+    after: _Resources,
     at: datetime,
 ) -> None:
     reason = f"{scouts.measured_jobs} completed scouts were measured; the 95th percentile is "
@@ -232,22 +249,18 @@ def _publish(
         target=stage.request,
         by=PORTAL,
         at=at,
-        old=_describe(*before),
-        new=_describe(*after),
+        old=str(before),
+        new=str(after),
         reason=reason,
         data={
             "stage": stage.name,
             "position": scouts.position,
             "jobs": scouts.measured_jobs,
-            "memory_bytes": after[0],
-            "wall_seconds": after[1],
+            "memory_bytes": after.memory_bytes,
+            "wall_seconds": after.wall_seconds,
             "asked_memory_bytes": scouts.asked_memory_bytes,
             "asked_wall_seconds": scouts.asked_wall_seconds,
             "measured_memory_bytes": scouts.measured_memory_bytes,
             "measured_wall_seconds": scouts.measured_wall_seconds,
         },
     )
-
-
-def _describe(memory_bytes: int, wall_seconds: int) -> str:
-    return f"{round_size(memory_bytes)}, {round_duration(wall_seconds)}"

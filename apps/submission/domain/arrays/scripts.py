@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
 from apps.core.errors import InvalidFields
 from apps.jobs.enums import DEBUG_STAGE, TEST_STAGE
@@ -89,7 +89,7 @@ def events_of_part(events: int, part: int) -> int:
 
 
 def events_of_job(events: int, jobs: int, index: int, *, points: int = 1) -> int:
-    """Return how many of the events of its stage a script gives the job of a number.
+    """Return how many events of its stage the job with this number produces.
 
     The first jobs of each point of a scan have one event more than the others if the events of the
     point cannot be divided evenly.
@@ -117,8 +117,8 @@ def make_stage_plan(
 ) -> StagePlan:
     """Plan the jobs of a stage, or its test with at most `test_events`.
 
-    With the purpose of debugging, that is a debug re-run of its test. Of a scan, these are the jobs
-    of the point of `job`. Raises `InvalidFields` with everything that prevents it.
+    With the purpose of debugging, that is a debug re-run of its test. In a scan, these are the
+    jobs of the point of `job`. Raises `InvalidFields` with everything that prevents it.
     """
     if test_events and purpose == Purpose.PRODUCTION:
         purpose = Purpose.TEST
@@ -130,7 +130,7 @@ def make_stage_plan(
     declared = content.workflow.stage(stage.kind)
     by_file = content.workflow.takes_files or declared.merges
     texts = _texts(key, content, position, purpose)
-    command = _words_of(declared.command, texts)
+    command = _command_words(declared.command, texts)
     problems = _problems(stage, command, by_file=by_file)
     for name, text in texts.items():
         if "\0" in text:
@@ -197,6 +197,46 @@ def write_script(
         first_text = "${1:-0}" if first is None else str(first)
         index = [f"first={first_text}", "index=$((first + task))"]
 
+    events = _job_events(plan, events_part)
+    overlay = overlay or Overlay()
+    command = " ".join([*plan.words, *map(shlex.quote, overlay.arguments)])
+    lines = [
+        "#!/bin/bash",
+        f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
+        "set -u",
+        "unset SLURM_EXPORT_ENV  # else srun passes on only the variables of sbatch --export",
+        *exports,
+        "task=${SLURM_ARRAY_TASK_ID:-0}",
+        *index,
+        f"extra=$(({events.extra_before}))",
+        "export OPSPORTAL_JOB_INDEX=$index",
+        f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
+        f"export OPSPORTAL_FIRST_EVENT=$(({events.first}))",
+        f"export OPSPORTAL_EVENTS_PER_JOB=$(({events.number}))",
+        f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
+        f"export OPSPORTAL_MOST_EVENTS={events.most}",
+        *_files(files or {}),
+        *overlay.lines,
+        f"exec -- {command}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+class _JobEvents(NamedTuple):
+    """The events of a job of an array, as expressions of bash in which `index` is its number.
+
+    `extra_before` is how many jobs before it at the same point have one event more than others,
+    and the value of `extra` in `first`.
+    """
+
+    extra_before: str
+    first: str
+    number: str
+    most: str
+
+
+def _job_events(plan: StagePlan, events_part: int) -> _JobEvents:
+    """Return the events of a job, by the rule of `events_of_job`."""
     # Each point divides its own events among its own jobs. The first `extra_jobs` jobs of a point
     # have one event more than the others.
     events_of_point = plan.events // plan.points
@@ -209,34 +249,17 @@ def write_script(
     if plan.test_events:
         events_per_job = min(events_per_job, plan.test_events) or plan.test_events
         extra_jobs = 0
-    events_of_job = f"{events_per_job} + ({job_of_point} < {extra_jobs})"
+
+    number = f"{events_per_job} + ({job_of_point} < {extra_jobs})"
     if events_part > 1:
-        events_of_job = f"({events_of_job} + {events_part - 1}) / {events_part}"
-    first_event = f"{events_before}{job_of_point} * {events_per_job} + extra + 1"
+        number = f"({number} + {events_part - 1}) / {events_part}"
     reads_all = (plan.reads_dataset or not plan.events) and not plan.test_events
-    most_events = "-1" if reads_all else "$OPSPORTAL_EVENTS_PER_JOB"
-    overlay = overlay or Overlay()
-    command = " ".join([*plan.words, *map(shlex.quote, overlay.arguments)])
-    lines = [
-        "#!/bin/bash",
-        f"# Jobs of stage {plan.position + 1} of {plan.request_key}, written by opsportal.",
-        "set -u",
-        "unset SLURM_EXPORT_ENV  # else srun passes on only the variables of sbatch --export",
-        *exports,
-        "task=${SLURM_ARRAY_TASK_ID:-0}",
-        *index,
-        f"extra=$(({job_of_point} < {extra_jobs} ? {job_of_point} : {extra_jobs}))",
-        "export OPSPORTAL_JOB_INDEX=$index",
-        f"export OPSPORTAL_JOB_COUNT={plan.jobs}",
-        f"export OPSPORTAL_FIRST_EVENT=$(({first_event}))",
-        f"export OPSPORTAL_EVENTS_PER_JOB=$(({events_of_job}))",
-        f"export OPSPORTAL_SEED=$(({plan.first_seed} + index))",
-        f"export OPSPORTAL_MOST_EVENTS={most_events}",
-        *_files(files or {}),
-        *overlay.lines,
-        f"exec -- {command}",
-    ]
-    return "\n".join(lines) + "\n"
+    return _JobEvents(
+        extra_before=f"{job_of_point} < {extra_jobs} ? {job_of_point} : {extra_jobs}",
+        first=f"{events_before}{job_of_point} * {events_per_job} + extra + 1",
+        number=number,
+        most="-1" if reads_all else "$OPSPORTAL_EVENTS_PER_JOB",
+    )
 
 
 def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
@@ -256,7 +279,7 @@ def _files(files: Mapping[int, Sequence[str]]) -> list[str]:
     ]
 
 
-def _words_of(command: Command, texts: Mapping[str, str]) -> list[str]:
+def _command_words(command: Command, texts: Mapping[str, str]) -> list[str]:
     """Return the words of a command, without groups that have an empty argument."""
     command_words: list[str] = []
     for part in command:

@@ -52,7 +52,7 @@ class StageEvents:
 
 
 def events_in_part_of(requests: Iterable[Request]) -> dict[int, EventsInPart]:
-    """Return what jobs lack that completed with a part of their events, by key of the stage.
+    """Return the jobs that completed with a part of their events, by primary key of the stage.
 
     Only stages with such arrays are included. At most two queries.
     """

@@ -111,7 +111,7 @@ def count_retried_jobs(request_pks: Iterable[int]) -> dict[tuple[int, int], int]
     )
     arrays = arrays.exclude(state=SubmissionState.FAILED).order_by()
     sums = arrays.values_list("request_id", "position").annotate(jobs=Sum("tasks"))
-    return {(request, position): jobs for request, position, jobs in sums}
+    return {(request_pk, position): jobs for request_pk, position, jobs in sums}
 
 
 def requests_run_by_portal(request_pks: Iterable[int]) -> set[int]:
@@ -211,18 +211,18 @@ def indices_of(submission: Submission) -> list[int]:
     return list(range(submission.first, submission.first + submission.tasks))
 
 
-def completed_of(submission: Submission) -> set[int]:
+def completed_indices(submission: Submission) -> set[int]:
     """Return the numbers of the jobs that completed."""
     if submission.completed == submission.tasks:
         return set(indices_of(submission))
     if not submission.completed:
         return set()
-    done = jobs_of(submission).values_list("job_id", "state")
     indices = set()
-    for job_id, state in done:
-        if state == JobState.COMPLETED:
-            indices.add(index_of(submission, job_id))
-    return {index for index in indices if index is not None}
+    for job_id, state in jobs_of(submission).values_list("job_id", "state"):
+        index = index_of(submission, job_id)
+        if state == JobState.COMPLETED and index is not None:
+            indices.add(index)
+    return indices
 
 
 def count_completed_twice(
@@ -251,7 +251,7 @@ def count_completed_twice(
         if unknown[key] <= 0:
             continue
         for first, retry in arrays_of_stage:
-            done = completed_of(retry)
+            done = completed_indices(retry)
             for task, number in enumerate(indices_of(first)):
                 if number in done:
                     stage_of_job[first.cluster_id, f"{first.spool_id}_{task}"] = key
@@ -262,8 +262,8 @@ def count_completed_twice(
         job_id__in={job_id for _, job_id in stage_of_job},
         state=JobState.COMPLETED,
     )
-    completed_jobs = set(jobs.values_list("cluster", "job_id")) & stage_of_job.keys()
-    return Counter(stage_of_job[job] for job in completed_jobs)
+    completed_ids = set(jobs.values_list("cluster", "job_id")) & stage_of_job.keys()
+    return Counter(stage_of_job[cluster_and_id] for cluster_and_id in completed_ids)
 
 
 def retried_jobs(submission: Submission) -> dict[int, Job]:
@@ -283,7 +283,7 @@ def retried_jobs(submission: Submission) -> dict[int, Job]:
     return retry_by_job
 
 
-def failed_of(submission: Submission, *, verdict: str = "") -> list[int]:
+def unretried_indices(submission: Submission, *, verdict: str = "") -> list[int]:
     """Return the numbers of failed jobs that were not retried, optionally only with a verdict."""
     failed = set(read_ranges(submission.failed_indices))
     for retry in submission.retries.all():
@@ -318,7 +318,7 @@ class EventsInPart:
 
 
 def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInPart:
-    """Return what the jobs of a stage lack that were retried with a part of their events.
+    """Return how many events are missing because jobs were retried with a part of their events.
 
     Exact once an array has finished. Which of its jobs completed until then is not stored: they
     count as the first ones that did not fail, and some jobs may lack one event more than others.
@@ -345,17 +345,17 @@ def events_in_part(stage: Stage, submissions: Iterable[Submission]) -> EventsInP
 
 @dataclass
 class MemoryUse:
-    """GB-hours that jobs asked for and used, memory times wall time, where both are known.
+    """GB-hours that jobs requested and used, memory times wall time, where both are known.
 
     A job counts as using its peak all the time.
     """
 
-    asked: float = 0.0
+    requested: float = 0.0
     used: float = 0.0
 
     @property
     def unused(self) -> float:
-        return max(0.0, self.asked - self.used)
+        return max(0.0, self.requested - self.used)
 
 
 @dataclass
@@ -402,7 +402,7 @@ class StageSubmissions:
 
     @property
     def part(self) -> EventsInPart:
-        """Return how many jobs completed with a part of their events, and what they lack."""
+        """Return how many jobs completed with a part of their events, and how many are missing."""
         return events_in_part(self.stage, self.submissions)
 
     @property
@@ -517,7 +517,9 @@ def measure(by_stage: Iterable[StageSubmissions]) -> None:
     for used_by_array in jobs_by_array.annotate(
         longest=Max("wall_seconds", filter=is_completed),
         peak=Max("max_memory_bytes", filter=is_completed),
-        asked=Sum(F("requested_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured),
+        requested=Sum(
+            F("requested_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured
+        ),
         used=Sum(F("max_memory_bytes") / _GB_HOUR * F("wall_seconds"), filter=is_measured),
     ):
         array = by_array.get((used_by_array["cluster_id"], used_by_array["spool_id"]))
@@ -530,7 +532,7 @@ def measure(by_stage: Iterable[StageSubmissions]) -> None:
         stage_submissions.most_memory_bytes = _larger(
             stage_submissions.most_memory_bytes, used_by_array["peak"]
         )
-        stage_submissions.memory_use.asked += used_by_array["asked"] or 0
+        stage_submissions.memory_use.requested += used_by_array["requested"] or 0
         stage_submissions.memory_use.used += used_by_array["used"] or 0
 
 
@@ -596,7 +598,7 @@ def check_may_submit(user: User, request: Request) -> None:
         raise NotAllowed("Only approvers and shifters can submit jobs.")
 
 
-def wished_limit(request: Request) -> int | None:
-    """Return the job limit that the request itself asks for, as keep-up does."""
-    wished = request.arguments.get("most_in_flight")
-    return wished if isinstance(wished, int) and wished > 0 else None
+def requested_limit(request: Request) -> int | None:
+    """Return the job limit that the request itself states, as for keep-up processing."""
+    limit = request.arguments.get("most_in_flight")
+    return limit if isinstance(limit, int) and limit > 0 else None

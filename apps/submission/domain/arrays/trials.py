@@ -42,11 +42,11 @@ def evaluate_tests(*, cluster: Cluster, at: datetime) -> list[Request]:
     with the verdict as reason.
     """
     moved = []
-    now = read_outlook(at)
+    outlook = read_outlook(at)
     testing = Assignment.objects.filter(cluster=cluster, request__state=RequestState.TESTING)
     for assignment in testing.select_related("request", "cluster"):
         try:
-            if _judge(assignment, now, at):
+            if _judge(assignment, outlook, at):
                 moved.append(assignment.request)
         except DomainError:  # another process or user was faster
             continue
@@ -85,7 +85,7 @@ def _is_done(request: Request, at: datetime) -> bool:
 
 
 @transaction.atomic
-def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
+def _judge(assignment: Assignment, outlook: Outlook, at: datetime) -> bool:
     request = lock_request(assignment.request)
     if request.state != RequestState.TESTING:
         return False
@@ -96,7 +96,7 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
         if test is None or not test.settled_at or test.answered_at:
             return False
         if not test.completed:
-            return _answer(request, test, now, at)
+            return _answer(request, test, outlook, at)
 
     measurements = "; ".join(
         f"{test.stage_name}: {describe_use(test)}" for _, test in sorted(tests.items())
@@ -106,7 +106,7 @@ def _judge(assignment: Assignment, now: Outlook, at: datetime) -> bool:
     return True
 
 
-def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> bool:
+def _answer(request: Request, test: Submission, outlook: Outlook, at: datetime) -> bool:
     """Act on a failed test; return whether the request was moved."""
     verdict = verdict_of(test)
     if verdict is None and test.settled_at and at - test.settled_at < VERDICT_WITHIN:
@@ -116,7 +116,7 @@ def _answer(request: Request, test: Submission, now: Outlook, at: datetime) -> b
     ).count()
     is_service = verdict is not None and verdict.verdict == VerdictKind.SERVICE
     again = is_service and failed <= options_of(test.cluster).retries
-    if again and verdict and verdict.service and now.find_down(verdict.service):
+    if again and verdict and verdict.service and outlook.find_down(verdict.service):
         return False
     Submission.objects.filter(pk=test.pk).update(answered_at=at)
     if again:

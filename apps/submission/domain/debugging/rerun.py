@@ -8,7 +8,7 @@ of its archived script and environment.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Q
@@ -52,16 +52,24 @@ MOST_SHOWN = 20
 TRACE = DebugProfile(name="trace", description="Prints every command of the script.")
 
 
+class ChangedOption(NamedTuple):
+    """An option of the scheduler with its value for the job and for the debug re-run."""
+
+    label: str
+    old: str
+    new: str
+
+
 @dataclass(frozen=True, slots=True)
 class RerunPreview:
     """A debug re-run before it is submitted.
 
-    It has the row, the lines of both scripts, and the options with old and new value.
+    It has the row, the lines of both scripts, and the options that change.
     """
 
     submission: Submission
     rows: Sequence[DiffRow]
-    options: Sequence[tuple[str, str, str]]
+    options: Sequence[ChangedOption]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +227,7 @@ def _unsaved_run(
         plan=plan,
         indices=[origin.index],
         files=files,
-        overlay=overlay_of(profile),
+        overlay=make_overlay(profile),
         changes=ResourceChanges(events_part=ResourceChanges.read(original.changes).events_part),
     )
     run = new_submission(array, number=next_number(request), by=by, at=at)
@@ -237,7 +245,7 @@ def _unsaved_run(
     return run
 
 
-def overlay_of(profile: DebugProfile) -> Overlay:
+def make_overlay(profile: DebugProfile) -> Overlay:
     """Return what a profile changes about a script."""
     return Overlay(
         environment=profile.variables,
@@ -247,8 +255,7 @@ def overlay_of(profile: DebugProfile) -> Overlay:
     )
 
 
-def _changed_options(origin: Submission, run: Submission) -> list[tuple[str, str, str]]:
-    """Return name, old and new value of the options that differ."""
+def _changed_options(origin: Submission, run: Submission) -> list[ChangedOption]:
     options: dict[str, tuple[str, Callable[[Any], str]]] = {
         "memory_bytes": ("Memory", round_size),
         "time_limit_seconds": ("Time limit", round_duration),
@@ -262,5 +269,5 @@ def _changed_options(origin: Submission, run: Submission) -> list[tuple[str, str
         if old != new:
             old_text = format_value(old) if old else "–"
             new_text = format_value(new) if new else "–"
-            changed_options.append((label, old_text, new_text))
+            changed_options.append(ChangedOption(label, old_text, new_text))
     return changed_options

@@ -15,19 +15,19 @@ from apps.submission.models import Submission
 
 
 @dataclass(frozen=True)
-class Bound:
+class ReachedLimit:
     """A limit of concurrent jobs, of a request, an experiment or a whole cluster.
 
     `jobs` are the planned jobs that wait for it.
     """
 
-    of: Literal["request", "experiment", "cluster"]
+    scope: Literal["request", "experiment", "cluster"]
     limit: int
     jobs: int
-    cluster: str
+    cluster_name: str
 
 
-def bound_of(request: Request) -> Bound | None:
+def find_reached_limit(request: Request) -> ReachedLimit | None:
     """Return the limit that the planned jobs of a request have reached; None if there is none."""
     planned = Submission.objects.filter(
         request=request, state=SubmissionState.PLANNED, cluster__submits=True
@@ -44,10 +44,10 @@ def bound_of(request: Request) -> Bound | None:
         options = options_of(first.cluster)
         most = assignment.most_in_flight if assignment else None
         if most and in_flight(own) + min(first.tasks, most) > most:
-            return Bound("request", most, jobs, first.cluster.name)
+            return ReachedLimit("request", most, jobs, first.cluster.name)
         most = options.limit_of(request.experiment.key)
         if most < options.most_in_flight and in_flight(of_experiment) + first.tasks > most:
-            return Bound("experiment", most, jobs, first.cluster.name)
+            return ReachedLimit("experiment", most, jobs, first.cluster.name)
         if in_flight(here) + first.tasks > options.most_in_flight:
-            return Bound("cluster", options.most_in_flight, jobs, first.cluster.name)
+            return ReachedLimit("cluster", options.most_in_flight, jobs, first.cluster.name)
     return None

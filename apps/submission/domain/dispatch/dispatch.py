@@ -49,7 +49,7 @@ _EVENT_OF_OUTCOME = {
 }
 
 
-def grace_of(cluster: Cluster) -> timedelta:
+def grace_period(cluster: Cluster) -> timedelta:
     """Return the time after which a submission has either succeeded or failed for good."""
     try:
         return timedelta(seconds=float(cluster.options.get("timeout_seconds", 60))) + MARGIN
@@ -96,10 +96,10 @@ def _next_to_submit(cluster: Cluster, at: datetime) -> tuple[Submission | None, 
     """Return the array to submit first, if any, and whether the cluster is full."""
     options = options_of(cluster)
     jobs_in_flight = in_flight(Submission.objects.filter(cluster=cluster))
-    now = read_outlook(at)
+    outlook = read_outlook(at)
     for submission in arrays_to_submit(cluster, at):
         stage = submission.request.stages.filter(position=submission.position).first()
-        waits = hold_of(submission.request, stage) or now.against(
+        waits = hold_of(submission.request, stage) or outlook.against(
             submission.request, [stage] if stage else []
         )
         if waits and submission.purpose != Purpose.DEBUG:
@@ -164,7 +164,7 @@ def send(*, submission: Submission, at: datetime) -> Submission:
         # be submitted again before the scheduler was asked whether it has the job.
         is_bug = not isinstance(error, SchedulerError)
         log.warning("submission %s: %s", submission, error, exc_info=is_bug)
-        due_at = at + grace_of(submission.cluster)
+        due_at = at + grace_period(submission.cluster)
         return _store_outcome(
             submission, SubmissionState.UNKNOWN, at, last_error=str(error), due_at=due_at
         )
@@ -189,7 +189,7 @@ def _drop_excluded_hosts(submission: Submission) -> bool:
 def look_for_lost(*, cluster: Cluster, at: datetime) -> int:
     """Look up arrays of unknown state in the scheduler; plan those again that it does not have."""
     looked = 0
-    for submission in lost_arrays(cluster, at, grace_of(cluster)):
+    for submission in lost_arrays(cluster, at, grace_period(cluster)):
         looked += 1
         try:
             spool_id = adapter_that_submits(cluster).find_submitted(submission.name)

@@ -15,7 +15,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import KnowsSubmissions
 from apps.submission.domain.arrays.rows import adapter_that_submits
 from apps.submission.domain.arrays.submissions import publish_event
-from apps.submission.domain.dispatch.dispatch import grace_of
+from apps.submission.domain.dispatch.dispatch import grace_period
 from apps.submission.enums import SubmissionState
 from apps.submission.models import Submission
 
@@ -96,7 +96,7 @@ def _doubt(submission: Submission, at: datetime) -> bool:
         return False
 
     current.state = SubmissionState.UNKNOWN
-    current.due_at = at + grace_of(current.cluster)
+    current.due_at = at + grace_period(current.cluster)
     current.last_error = f"The scheduler accepted job {current.spool_id} and no longer knows it."
     current.spool_id = ""
     for name in _OF_THE_JOB:

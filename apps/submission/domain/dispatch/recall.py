@@ -45,7 +45,7 @@ def recall_sent(*, cluster: Cluster, at: datetime) -> int:
     for submission in sent.select_related("request__experiment", "cluster").defer("script"):
         try:
             changed += _recall(submission, adapter, at)
-        except Exception as error:  # an adapter may raise anything; the others go on
+        except Exception as error:  # an adapter may raise anything; continue with the others
             log.warning("submission %s: %s", submission, error)
     return changed
 
@@ -110,8 +110,11 @@ def holds_in_queue(cluster: Cluster) -> bool:
 
 
 @dataclass(frozen=True)
-class Flight:
-    """Jobs in schedulers, and whether queued ones can be held there."""
+class JobsInFlight:
+    """The jobs of a request in schedulers.
+
+    `held` of them are held there; `can_hold` is whether all these schedulers can hold queued ones.
+    """
 
     jobs: int
     clusters: tuple[str, ...]
@@ -122,7 +125,7 @@ class Flight:
         return bool(self.jobs)
 
 
-def flight_of(request: Request) -> Flight:
+def jobs_in_flight(request: Request) -> JobsInFlight:
     """Return the jobs of a request in schedulers, without those being cancelled."""
     submissions = list(
         request.submissions.filter(is_cancellable()).select_related("cluster").defer("script")
@@ -136,7 +139,7 @@ def flight_of(request: Request) -> Flight:
             held += unfinished
 
     clusters = {submission.cluster for submission in submissions}
-    return Flight(
+    return JobsInFlight(
         jobs=jobs,
         clusters=tuple(sorted(cluster.name for cluster in clusters)),
         can_hold=all(holds_in_queue(cluster) for cluster in clusters),

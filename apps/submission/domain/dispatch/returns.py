@@ -42,8 +42,8 @@ def withdraw_planned(*, request: Request, at: datetime) -> int:
     either it has claimed it before, or finds none. Raises `InvalidTransition` in the first case.
     """
     arrays = _arrays_of(request)
-    clusters = set(arrays.order_by().values_list("cluster", flat=True))
-    list(Cluster.objects.select_for_update().filter(pk__in=clusters).order_by("pk"))
+    cluster_pks = set(arrays.order_by().values_list("cluster", flat=True))
+    list(Cluster.objects.select_for_update().filter(pk__in=cluster_pks).order_by("pk"))
     planned = _never_submitted(request)
     if arrays.exclude(pk__in=planned).exists():
         raise InvalidTransition(f"{request} cannot return to the queue: {_SUBMITTED}")

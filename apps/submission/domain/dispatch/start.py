@@ -60,28 +60,28 @@ def start_next(*, cluster: Cluster, at: datetime) -> Request | None:
     reached its limit keep their rank and are skipped. Raises `SchedulerError` for invalid options.
     """
     options = options_of(cluster)
-    for request in able_now(cluster, at):
+    for request in requests_to_start(cluster, at):
         if _begin(request, cluster, options, at):
             return request
     return None
 
 
-def able_now(cluster: Cluster, at: datetime) -> Iterator[Request]:
+def requests_to_start(cluster: Cluster, at: datetime) -> Iterator[Request]:
     """Yield the requests that can start on a cluster now, in the order of the queue.
 
-    There are none if the cluster has no capacity. Catalogues are asked now, and what they answer is
-    stored: not for pages.
+    There are none if the cluster has no capacity. It asks catalogues and stores what they answer,
+    so pages must not call it.
     """
     options = options_of(cluster)
     if cluster.submits and options.automatic and has_room(cluster=cluster, at=at):
-        now = read_outlook(at)
+        outlook = read_outlook(at)
         for request in _candidates(cluster, options, at):
-            if not _local_obstacle(request, cluster, now) and not _look_at_files(request, at):
+            if not _local_obstacle(request, cluster, outlook) and not _look_at_files(request, at):
                 yield request
 
 
 def free_clusters(*, at: datetime) -> list[FreeCluster]:
-    """Return the clusters that have room for another request, and start one without a person."""
+    """Return the clusters that start requests automatically and have room for another one."""
     free = []
     for cluster in Cluster.objects.filter(submits=True).order_by("pk"):
         with suppress(SchedulerError):
@@ -131,23 +131,23 @@ def _look_at_files(request: Request, at: datetime) -> str:
 
 
 def files_check_of(request: Request) -> FilesCheck | None:
-    """Return what a worker learned of the files of a request as it is; None if none looked."""
+    """Return what a worker stored about the files of this version of a request, or None."""
     check: FilesCheck | None = getattr(request, "files_check", None)
     return check if check is not None and check.version == request.version else None
 
 
-def find_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
+def find_obstacle(request: Request, cluster: Cluster, outlook: Outlook) -> str:
     """Return what prevents the automatic start of a request on a cluster, except capacity.
 
-    Empty if nothing does. No catalogue is asked: what it answered a worker counts.
+    Empty if nothing does. No catalogue is asked: the answer that a worker stored counts.
     """
-    reason = _local_obstacle(request, cluster, now)
+    reason = _local_obstacle(request, cluster, outlook)
     check = files_check_of(request)
     return reason or (check.error if check else "")
 
 
-def _local_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
-    """Return what prevents it, as far as the portal itself knows."""
+def _local_obstacle(request: Request, cluster: Cluster, outlook: Outlook) -> str:
+    """Return what prevents the start, as far as the portal knows without a catalogue."""
     stages = list(request.stages.all())
     if held := hold_of(request, stages[0] if stages else None):
         return f"{held.what} is on hold: {held.reason}"
@@ -159,7 +159,7 @@ def _local_obstacle(request: Request, cluster: Cluster, now: Outlook) -> str:
             "it was returned to the queue. It starts again once it is changed, or when someone "
             "starts it."
         )
-    if against := now.against(request, stages) or _too_large(stages, cluster):
+    if against := outlook.against(request, stages) or _too_large(stages, cluster):
         return against
     try:
         plans_of(request)
@@ -240,34 +240,33 @@ class AutomaticStart:
 
 
 def automatic_clusters(request: Request) -> list[Cluster]:
-    """Return the clusters that start a queued request without a person; empty if none does."""
-    chosen = assignment_of(request)
-    if chosen:
-        clusters = [chosen.cluster]
+    """Return the clusters that start a queued request automatically."""
+    assignment = assignment_of(request)
+    if assignment:
+        candidates = [assignment.cluster]
     else:
-        clusters = list(Cluster.objects.filter(submits=True))
-    able = []
-    for cluster in clusters:
+        candidates = list(Cluster.objects.filter(submits=True))
+    clusters = []
+    for cluster in candidates:
         with suppress(SchedulerError):
             options = options_of(cluster)
             is_open = not options.experiments or request.experiment.key in options.experiments
             if cluster.submits and options.automatic and is_open:
-                able.append(cluster)
-    return able
+                clusters.append(cluster)
+    return clusters
 
 
 def automatic_start_of(request: Request, at: datetime) -> AutomaticStart | None:
     """Return how a queued request starts; None in other states. No catalogue is asked."""
     if request.state != RequestState.QUEUED:
         return None
-    able = automatic_clusters(request)
-    now = read_outlook(at)
-    obstacles = [find_obstacle(request, cluster, now) for cluster in able]
-    stopped = obstacles[0] if obstacles and all(obstacles) else ""
+    clusters = automatic_clusters(request)
+    outlook = read_outlook(at)
+    obstacles = [find_obstacle(request, cluster, outlook) for cluster in clusters]
     check = files_check_of(request)
     return AutomaticStart(
-        clusters=tuple(cluster.name for cluster in able),
+        clusters=tuple(cluster.name for cluster in clusters),
         rank=rank_of(request) or 0,
-        obstacle=stopped,
+        obstacle=obstacles[0] if obstacles and all(obstacles) else "",
         files_checked_at=check.checked_at if check else None,
     )

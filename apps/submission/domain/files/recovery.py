@@ -99,14 +99,14 @@ def request_missing(*, request: Request, position: int, by: User, at: datetime) 
         stage=stage,
         later=[other for other in stages_by_job(request) if other.position > position],
         names=names,
-        reason=_reason_of(made),
+        reason=_give_up_reason(made),
         by=by.username,
         at=at,
     )
     return made
 
 
-def _reason_of(recovery: Request) -> str:
+def _give_up_reason(recovery: Request) -> str:
     return f"Requested in {recovery.key}."
 
 
@@ -135,7 +135,7 @@ def give_files_back(*, recovery: Request, at: datetime) -> int:
     first = None
     for stage in stages_by_job(whole):
         rows = InputFile.objects.filter(
-            stage=stage, state=FileState.GIVEN_UP, reason=_reason_of(recovery), name__in=names
+            stage=stage, state=FileState.GIVEN_UP, reason=_give_up_reason(recovery), name__in=names
         )
         number_by_name = dict(rows.values_list("name", "number"))
         files = take_back_files(stages=[stage], names=list(number_by_name), by="", at=at)
@@ -194,7 +194,7 @@ def take_files_again(*, request: Request, by: User, at: datetime) -> None:
         stage=stage,
         later=later,
         names=sorted(names),
-        reason=_reason_of(request),
+        reason=_give_up_reason(request),
         by=by.username,
         at=at,
     )
@@ -240,7 +240,7 @@ def give_settled_files_back(*, at: datetime) -> int:
         given_up = InputFile.objects.filter(
             stage__request=part.split_from_id,
             state=FileState.GIVEN_UP,
-            reason=_reason_of(part.request),
+            reason=_give_up_reason(part.request),
         )
         # Most have none left: their original request is not locked.
         if given_up.exclude(name__in=_in_jobs(part.request).values("name")).exists():

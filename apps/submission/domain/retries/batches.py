@@ -117,7 +117,7 @@ def plan_batch(
         group=source if isinstance(source, FailureGroup) else None,
         incident=source if isinstance(source, Incident) else None,
         job=source if isinstance(source, Job) else None,
-        title=title_of(source),
+        title=batch_title(source),
         step=step or default_step(len(preview.eligible)),
         pause_minutes=pause_minutes,
         reason=reason,
@@ -137,7 +137,9 @@ def plan_batch(
         retry_jobs.append(retry_job)
     RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
 
-    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible))
+    publish_batch_event(
+        "retry.planned", batch, by=by, at=at, reason=reason, jobs=len(preview.eligible)
+    )
     if batch.group is not None:
         _take_group(batch.group, batch, by=by, at=at)
     enqueue("submission.release_retries")
@@ -199,21 +201,22 @@ def retry_in_batch(
         )
         retry_jobs.append(retry_job)
     RetryJob.objects.bulk_create(retry_jobs, batch_size=1000)
-    publish_of("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(candidates))
+    publish_batch_event("retry.planned", batch, by=by, at=at, reason=reason, jobs=len(candidates))
     return batch
 
 
 @transaction.atomic
 def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> int:
-    """Cancel the jobs of a batch that are not released yet; return how many. Released jobs go on.
+    """Cancel the jobs of a batch that are not released yet; return how many.
 
-    Raises `NotAllowed`, `InvalidTransition` if all are released, `StaleState`.
+    Released jobs continue. Raises `NotAllowed`, `InvalidTransition` if all are released, and
+    `StaleState`.
     """
     batch = _locked(batch, by)
     move(batch, to=BatchState.CANCELLED, transitions=BATCH_MOVES, ended_at=at)
     waiting = RetryJob.objects.filter(batch=batch, state=RetryState.WAITING)
     jobs: int = waiting.update(state=RetryState.CANCELLED)
-    publish_of(
+    publish_batch_event(
         "retry.cancelled",
         batch,
         by=by,
@@ -226,12 +229,14 @@ def cancel_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "")
 
 @transaction.atomic
 def resume_batch(*, batch: RetryBatch, by: User, at: datetime, reason: str = "") -> RetryBatch:
-    """Go on with a batch that stopped because too many retries failed. Raises as `cancel_batch`."""
+    """Resume a batch that stopped because too many retries failed. Raises as `cancel_batch`."""
     batch = _locked(batch, by)
     if batch.state != BatchState.STOPPED:
         raise InvalidTransition(f"The batch is {batch.get_state_display()}, not stopped.")
     move(batch, to=BatchState.RELEASING, transitions=BATCH_MOVES, released_at=None, stops=False)
-    publish_of("retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False))
+    publish_batch_event(
+        "retry.resumed", batch, by=by, at=at, reason=checked_reason(reason, needed=False)
+    )
     enqueue("submission.release_retries")
     return batch
 
@@ -255,9 +260,10 @@ def visible_batches(user: User) -> QuerySet[RetryBatch]:
 
 def may_change(user: User, batch: RetryBatch) -> bool:
     """Return whether the user may submit all jobs of a batch."""
-    owned = set(batch.jobs.filter(as_owner=True).values_list("job__experiment", flat=True))
-    sent = batch.jobs.filter(as_owner=False).values("job")
-    jobs = list(Job.objects.filter(pk__in=sent).only("cluster", "spool_id", "submitted_at"))
+    owned = batch.jobs.filter(as_owner=True)
+    owned_experiment_pks = set(owned.values_list("job__experiment", flat=True))
+    of_portal = batch.jobs.filter(as_owner=False).values("job")
+    jobs = list(Job.objects.filter(pk__in=of_portal).only("cluster", "spool_id", "submitted_at"))
     arrays = arrays_with_ids_of(jobs)
     requests = set()
     for job in jobs:
@@ -265,10 +271,11 @@ def may_change(user: User, batch: RetryBatch) -> bool:
         if array is not None:
             requests.add(array.request)
 
-    if not requests and not owned:
+    if not requests and not owned_experiment_pks:
         return False
-    may_submit_all = all(may_submit(user, request) for request in requests)
-    return may_submit_all and all(may_submit_as_owner(user, experiment) for experiment in owned)
+    if not all(may_submit(user, request) for request in requests):
+        return False
+    return all(may_submit_as_owner(user, experiment_pk) for experiment_pk in owned_experiment_pks)
 
 
 def counts_of(batch: RetryBatch) -> dict[str, int]:
@@ -280,12 +287,12 @@ def counts_by_batch(batches: Iterable[RetryBatch]) -> dict[int, dict[str, int]]:
     """Return the number of jobs by state for each batch, by its primary key, in one query."""
     jobs = RetryJob.objects.filter(batch__in=list(batches)).order_by()
     counts: dict[int, dict[str, int]] = {}
-    for batch, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
-        counts.setdefault(batch, {})[state] = count
+    for batch_pk, state, count in jobs.values_list("batch", "state").annotate(jobs=Count("pk")):
+        counts.setdefault(batch_pk, {})[state] = count
     return counts
 
 
-def title_of(source: Source) -> str:
+def batch_title(source: Source) -> str:
     """Return the title of a batch, which names its group, incident or job."""
     match source:
         case FailureGroup():
@@ -295,7 +302,7 @@ def title_of(source: Source) -> str:
     return f"Job {source}"
 
 
-def publish_of(
+def publish_batch_event(
     kind: str, batch: RetryBatch, *, by: User | str, at: datetime, reason: str = "", **data: int
 ) -> None:
     """Publish an event of a batch in the timeline of its group, incident or job."""

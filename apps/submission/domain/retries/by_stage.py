@@ -9,6 +9,7 @@ from django.db import transaction
 
 from apps.accounts.models import User
 from apps.core.domain.background import enqueue
+from apps.core.domain.quantities import count_noun
 from apps.core.errors import InvalidFields, InvalidTransition
 from apps.datasets.domain.ledger import numbers_given_up_of
 from apps.diagnosis.enums import VerdictKind
@@ -20,8 +21,8 @@ from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.submissions import (
     SENDABLE,
     check_may_submit,
-    failed_of,
     index_of,
+    unretried_indices,
 )
 from apps.submission.domain.retries.eligibility import array_of
 from apps.submission.domain.retries.planned import planned_among
@@ -74,7 +75,7 @@ def retry_failed(
     retries: list[Submission] = []
     left_to_rules = 0
     for array in arrays:
-        failed = set(failed_of(array, verdict=verdict))
+        failed = set(unretried_indices(array, verdict=verdict))
         failed -= {index for index in failed if (request.pk, position, index) in given_up}
         of_rule = failed & of_rules.get(array.pk, set())
         left_to_rules += len(of_rule)
@@ -85,10 +86,9 @@ def retry_failed(
             )
             retries.append(retry)
     if not retries and left_to_rules:
-        jobs = "job" if left_to_rules == 1 else "jobs"
+        jobs = count_noun(left_to_rules, "failed job")
         raise InvalidTransition(
-            f"{request}: recovery rules will retry {left_to_rules:,} failed {jobs} of this stage, "
-            "there are no others."
+            f"{request}: recovery rules will retry {jobs} of this stage, there are no others."
         )
     if not retries:
         raise InvalidTransition(f"{request}: this stage has no failed jobs to retry.")
@@ -107,7 +107,9 @@ def count_left_to_rules(request: Request) -> Counter[int]:
     of_rules = _left_to_rules(arrays)
     counts: Counter[int] = Counter()
     for array in arrays:
-        counts[array.position] += len(of_rules.get(array.pk, set()).intersection(failed_of(array)))
+        counts[array.position] += len(
+            of_rules.get(array.pk, set()).intersection(unretried_indices(array))
+        )
     return counts
 
 

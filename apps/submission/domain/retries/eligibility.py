@@ -178,7 +178,7 @@ def examine(
             if not allowed[request.pk]:
                 reason = LeftOut.FORBIDDEN
         stage_key = (request.pk, submission.position)
-        if reason is None and limits.attempts and facts.tries(submission) >= limits.attempts:
+        if reason is None and limits.attempts and facts.attempt(submission) >= limits.attempts:
             reason = LeftOut.ATTEMPTS
         if reason is None and limits.of_stage is not None and retries[stage_key] >= limits.of_stage:
             reason = LeftOut.BUDGET
@@ -206,14 +206,13 @@ class _RetryFacts:
         self.submissions = arrays_with_ids_of(jobs)
         self.foreign = Foreign([job for job in jobs if self.submission_of(job) is None], at)
         rows = list(chain.from_iterable(self.submissions.values()))
-        requests = {submission.request_id for submission in rows}
-        self.retried_by_stage = count_retried_jobs(requests)
-        self.parents = dict(
-            Submission.objects.filter(request__in=requests).values_list("pk", "retry_of")
-        )
-        accepted = StageAcceptance.objects.filter(stage__request__in=requests)
+        request_pks = {submission.request_id for submission in rows}
+        self.retried_by_stage = count_retried_jobs(request_pks)
+        arrays = Submission.objects.filter(request__in=request_pks)
+        self.retried_pk_of: dict[int, int | None] = dict(arrays.values_list("pk", "retry_of"))
+        accepted = StageAcceptance.objects.filter(stage__request__in=request_pks)
         self.accepted = set(accepted.values_list("stage__request", "stage__position"))
-        self.given_up = numbers_given_up_of(requests)
+        self.given_up = numbers_given_up_of(request_pks)
         others = RetryJob.objects.filter(job__in=[job.pk for job in jobs], state__in=IN_BATCH)
         if batch:
             others = others.exclude(batch=batch)
@@ -267,14 +266,14 @@ class _RetryFacts:
             return LeftOut.ATTEMPTS
         return None
 
-    def tries(self, submission: Submission) -> int:
-        """Return the number of the attempt that an array is for its jobs."""
-        tries = 1
-        parent = submission.retry_of_id
-        while parent:
-            tries += 1
-            parent = self.parents.get(parent)
-        return tries
+    def attempt(self, submission: Submission) -> int:
+        """Return which attempt at its jobs an array is, from 1."""
+        attempt = 1
+        retried_pk = submission.retry_of_id
+        while retried_pk:
+            attempt += 1
+            retried_pk = self.retried_pk_of.get(retried_pk)
+        return attempt
 
 
 def array_of(job: Job, arrays: Mapping[tuple[int, str], Sequence[Submission]]) -> Submission | None:

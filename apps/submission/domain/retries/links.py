@@ -86,9 +86,9 @@ def finished_retries(sent_retries: Sequence[RetryJob]) -> dict[int, Job]:
     sent = {
         (retry.job.cluster_id, retry.spool_id): retry for retry in sent_retries if retry.spool_id
     }
-    clusters = {cluster for cluster, _ in sent}
+    cluster_pks = {cluster_pk for cluster_pk, _ in sent}
     spool_ids = {spool_id for _, spool_id in sent}
-    jobs = Job.objects.filter(cluster__in=clusters, spool_id__in=spool_ids).select_related(
+    jobs = Job.objects.filter(cluster__in=cluster_pks, spool_id__in=spool_ids).select_related(
         "cluster"
     )
 
@@ -113,9 +113,9 @@ def count_alike(batch: RetryBatch) -> int:
     for verdict in failed.select_related("job"):
         ended_at[cluster_of_retry(verdict), verdict.retried_as] = verdict.job.ended_at
 
-    clusters = {cluster for cluster, _ in ended_at}
+    cluster_pks = {cluster_pk for cluster_pk, _ in ended_at}
     job_ids = {job_id for _, job_id in ended_at}
-    verdicts = Verdict.objects.filter(job__cluster__in=clusters, job__job_id__in=job_ids)
+    verdicts = Verdict.objects.filter(job__cluster__in=cluster_pks, job__job_id__in=job_ids)
     kinds: Counter[tuple[int | None, str]] = Counter()
     for verdict in verdicts.select_related("job"):
         job = verdict.job

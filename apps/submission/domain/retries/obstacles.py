@@ -31,17 +31,17 @@ class Needs:
     failed_service: str
     ignores_advice: bool
 
-    def find_obstacle(self, now: Outlook) -> Obstacle | None:
+    def find_obstacle(self, outlook: Outlook) -> Obstacle | None:
         """Return what the retry waits for, or None if it can be submitted.
 
         Every retry waits while the service that made its job fail is down.
         """
-        disruption = now.find_down(self.failed_service) if self.failed_service else None
+        disruption = outlook.find_down(self.failed_service) if self.failed_service else None
         if disruption:
             return Obstacle(disruption=disruption)
         if self.ignores_advice:
             return None
-        return now.find_obstacle(self.experiment_id, self.service_pks)
+        return outlook.find_obstacle(self.experiment_id, self.service_pks)
 
 
 def needs_by_job(
@@ -85,8 +85,8 @@ def _services_of_clusters(candidates: Sequence[RetryCandidate]) -> dict[int, set
     """Return slug and name of the service that stands for the cluster of each job, by its key."""
     if not candidates:
         return {}
-    clusters = {candidate.verdict.job.cluster_id for candidate in candidates}
-    services = Cluster.objects.filter(pk__in=clusters, service__isnull=False)
+    cluster_pks = {candidate.verdict.job.cluster_id for candidate in candidates}
+    services = Cluster.objects.filter(pk__in=cluster_pks, service__isnull=False)
     names = {}
     for pk, slug, name in services.values_list("pk", "service__slug", "service__name"):
         names[pk] = {slug.casefold(), name.casefold()}
@@ -108,29 +108,30 @@ def _failed_service(verdict: Verdict, left_services: Mapping[int, set[str]]) -> 
 def _stages_of_arrays(
     candidates: Sequence[RetryCandidate],
 ) -> dict[tuple[int, int], frozenset[int]]:
-    """Return the services that stages need, by request and position."""
-    requests = {candidate.submission.request_id for candidate in candidates if candidate.submission}
-    if not requests:
+    """Return the services that stages need, by request and position. Both are primary keys."""
+    arrays = [candidate.submission for candidate in candidates if candidate.submission]
+    if not arrays:
         return {}
+    request_pks = {array.request_id for array in arrays}
     services: dict[tuple[int, int], set[int]] = defaultdict(set)
-    rows = Stage.objects.filter(request__in=requests, services__isnull=False)
+    rows = Stage.objects.filter(request__in=request_pks, services__isnull=False)
     for request_pk, position, service_pk in rows.values_list("request", "position", "services"):
         services[request_pk, position].add(service_pk)
     return {place: frozenset(pks) for place, pks in services.items()}
 
 
 def find_obstacles(
-    candidates: Sequence[RetryCandidate], now: Outlook, *, moving_jobs: Collection[int] = ()
+    candidates: Sequence[RetryCandidate], outlook: Outlook, *, moving_jobs: Collection[int] = ()
 ) -> dict[int, Obstacle]:
     """Return what retries wait for, by primary key of the job, without those that can be submitted.
 
     `moving_jobs` is as for `needs_by_job`. Few queries.
     """
-    if not (now.advice or now.down):
+    if not (outlook.advice or outlook.down):
         return {}
     obstacles = {}
-    for job_pk, needs in needs_by_job(candidates, now.at, moving_jobs=moving_jobs).items():
-        obstacle = needs.find_obstacle(now)
+    for job_pk, needs in needs_by_job(candidates, outlook.at, moving_jobs=moving_jobs).items():
+        obstacle = needs.find_obstacle(outlook)
         if obstacle:
             obstacles[job_pk] = obstacle
     return obstacles
@@ -169,17 +170,17 @@ def obstacles_by_batch(
     submitted.
     """
     releasing = [batch for batch in batches if batch.state == BatchState.RELEASING]
-    now = read_outlook(at) if releasing else None
-    if now is None or not (now.advice or now.down):
+    outlook = read_outlook(at) if releasing else None
+    if outlook is None or not (outlook.advice or outlook.down):
         return {}
 
     retries = RetryJob.objects.filter(batch__in=releasing, state=RetryState.WAITING)
     batch_of_job = {}
     moving_jobs = set()
-    for job, batch, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
-        batch_of_job[job] = batch
+    for job_pk, batch_pk, changes in retries.order_by().values_list("job__pk", "batch", "changes"):
+        batch_of_job[job_pk] = batch_pk
         if ResourceChanges.read(changes).cluster:
-            moving_jobs.add(job)
+            moving_jobs.add(job_pk)
     verdicts = (
         Verdict.objects.visible_to(user)
         .filter(job__in=list(batch_of_job))
@@ -187,15 +188,15 @@ def obstacles_by_batch(
     )
     arrays = arrays_with_ids_of(verdict.job for verdict in verdicts)
     candidates = [RetryCandidate(verdict, array_of(verdict.job, arrays)) for verdict in verdicts]
-    obstacles = find_obstacles(candidates, now, moving_jobs=moving_jobs)
+    obstacles = find_obstacles(candidates, outlook, moving_jobs=moving_jobs)
 
     # None counts the jobs that can be released.
     by_batch: dict[int, Counter[Obstacle | None]] = defaultdict(Counter)
     for candidate in candidates:
-        job = candidate.verdict.job_id
-        by_batch[batch_of_job[job]][obstacles.get(job)] += 1
+        job_pk = candidate.verdict.job_id
+        by_batch[batch_of_job[job_pk]][obstacles.get(job_pk)] += 1
     waits = {}
-    for batch, counts in by_batch.items():
+    for batch_pk, counts in by_batch.items():
         if None not in counts:
-            waits[batch] = [obstacle for obstacle, _ in counts.most_common() if obstacle]
+            waits[batch_pk] = [obstacle for obstacle, _ in counts.most_common() if obstacle]
     return waits

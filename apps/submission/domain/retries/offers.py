@@ -10,6 +10,7 @@ from django.utils.text import Truncator, capfirst
 
 from apps.accounts.models import User
 from apps.accounts.permissions import has_login, operates_any
+from apps.core.domain.quantities import count_noun
 from apps.core.short_cache import cached_for
 from apps.diagnosis.enums import FollowUp, VerdictKind
 from apps.diagnosis.models import Verdict
@@ -54,18 +55,18 @@ class RetryOffer:
     left_out: Sequence[tuple[LeftOut, int]]
     needs: Mapping[Needs, int]
     code_problem: bool = False
-    now: Outlook | None = None
+    outlook: Outlook | None = None
     may_retry: bool = True
     planned: int = 0
 
     @cached_property
     def waits_for(self) -> Obstacle | None:
         """Return what all jobs to retry wait for, or most of them; None if some can start now."""
-        if self.now is None:
+        if self.outlook is None:
             return None
         waits: Counter[Obstacle] = Counter()
         for needs, jobs in self.needs.items():
-            obstacle = needs.find_obstacle(self.now)
+            obstacle = needs.find_obstacle(self.outlook)
             if obstacle is None:
                 return None
             waits[obstacle] += jobs
@@ -147,12 +148,11 @@ class RetryOffer:
     def label(self) -> str:
         """Return the text of the link to the dry run; empty if no job can be retried."""
         if self.is_left_to_rules:
-            plural = "" if self.by_rules == 1 else "s"
-            return f"Retry {self.by_rules:,} job{plural} yourself…"
+            return f"Retry {count_noun(self.by_rules, 'job')} yourself…"
         if self.jobs and self.code_problem:
             return f"Retry {self._count_of_open(self.jobs)} anyway…"
         if self.waits_for:
-            return f"Start {self._count_of_open(self.jobs)} once {_end_of(self.waits_for)}…"
+            return f"Start {self._count_of_open(self.jobs)} once {_end_clause(self.waits_for)}…"
         if self.jobs:
             return f"Retry {self._count_of_open(self.jobs)}…"
         if self.bundle:
@@ -216,14 +216,14 @@ class RetryOffer:
             return "Approvers and shifters decide whether to retry it." if by_opg else ""
         parts = []
         if by_opg:
-            jobs = "job" if by_opg == 1 else "jobs"
-            parts.append(f"approvers and shifters decide whether to retry {by_opg:,} {jobs}")
+            jobs = count_noun(by_opg, "job")
+            parts.append(f"approvers and shifters decide whether to retry {jobs}")
         if by_owners:
             parts.append(f"only their owners can submit {by_owners:,} again")
         return f"{capfirst('; '.join(parts))}." if parts else ""
 
 
-def _end_of(obstacle: Obstacle) -> str:
+def _end_clause(obstacle: Obstacle) -> str:
     """Return the clause that says when an obstacle is over."""
     if obstacle.disruption:
         return f"{obstacle.disruption.service.name} is up"
@@ -243,14 +243,14 @@ def retry_offer(*, source: Source, user: User, at: datetime, planned: int = 0) -
 
     def make() -> RetryOffer:
         jobs = dry_run(source=source, user=user, limits=RetryLimits(ATTEMPTS), at=at)
-        return replace(_numbers_of(jobs, user, at), planned=planned)
+        return replace(_offer_numbers(jobs, user, at), planned=planned)
 
     return _with_outlook(cached_for(SHOWN_SECONDS, key, make), at)
 
 
-def offer_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
+def offer_from(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
     """Return the numbers of a dry run with what keeps jobs from being submitted now."""
-    return _with_outlook(_numbers_of(dry_run, user, at), at)
+    return _with_outlook(_offer_numbers(dry_run, user, at), at)
 
 
 def bundled_jobs(dry_run: DryRun, user: User) -> list[Verdict]:
@@ -267,7 +267,7 @@ def bundled_jobs(dry_run: DryRun, user: User) -> list[Verdict]:
     return own
 
 
-def _numbers_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
+def _offer_numbers(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
     verdicts = {candidate.verdict.verdict for candidate in dry_run.eligible}
     return RetryOffer(
         jobs=len(dry_run.eligible),
@@ -282,4 +282,4 @@ def _numbers_of(dry_run: DryRun, user: User, at: datetime) -> RetryOffer:
 
 
 def _with_outlook(numbers: RetryOffer, at: datetime) -> RetryOffer:
-    return replace(numbers, now=read_outlook(at) if numbers.jobs else None)
+    return replace(numbers, outlook=read_outlook(at) if numbers.jobs else None)

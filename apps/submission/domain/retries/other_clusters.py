@@ -57,8 +57,8 @@ class OtherClusters:
     """
 
     def __init__(self, submissions: Iterable[Submission], at: datetime) -> None:
-        self._now = read_outlook(at)
-        self._tried = _clusters_of_attempts(submissions)
+        self._outlook = read_outlook(at)
+        self._tried_clusters = _clusters_of_attempts(submissions)
         jobs = _jobs_by_cluster()
         self._targets: list[_Target] = []
         for cluster in Cluster.objects.filter(submits=True).select_related("site"):
@@ -68,20 +68,21 @@ class OtherClusters:
                 options = options_of(cluster)
                 self._targets.append(_Target(cluster, options, jobs.get(cluster.pk, Counter())))
 
-    def choose(self, submission: Submission, *, other_site: int | None = None) -> Cluster | None:
+    def choose(self, submission: Submission, *, other_site_id: int | None = None) -> Cluster | None:
         """Return the cluster for the retry of a job, and count the job there; None if none may.
 
-        No attempt of the job has failed on it. Those with room come first. With `other_site`, the
-        primary key of a site, the cluster is at another known site.
+        No attempt of the job has failed on it. Those with room come first. With `other_site_id`,
+        the cluster is at another known site than this one.
         """
-        able = []
+        targets = []
         for target in self._targets:
-            is_there = other_site is None or target.cluster.site_id not in (None, other_site)
-            if is_there and self._may_use(target, submission):
-                able.append(target)
-        if not able:
+            site_id = target.cluster.site_id
+            is_elsewhere = other_site_id is None or site_id not in (None, other_site_id)
+            if is_elsewhere and self._may_use(target, submission):
+                targets.append(target)
+        if not targets:
             return None
-        best = max(able, key=lambda target: target.preference(submission))
+        best = max(targets, key=lambda target: target.preference(submission))
         best.chosen[submission.request.experiment_id] += 1
         return best.cluster
 
@@ -91,32 +92,34 @@ class OtherClusters:
         experiment = submission.request.experiment
         is_open = not options.experiments or experiment.key in options.experiments
         return (
-            cluster.pk not in self._tried.get(submission.pk, {submission.cluster_id})
+            cluster.pk not in self._tried_clusters.get(submission.pk, {submission.cluster_id})
             and options.automatic
             and is_open
             and _is_large_enough(cluster, submission.asked)
-            and not _is_unavailable(cluster, self._now, experiment.pk)
+            and not _is_unavailable(cluster, self._outlook, experiment.pk)
         )
 
 
-def _is_large_enough(cluster: Cluster, asked: Mapping[str, int]) -> bool:
-    memory = cluster.max_memory_bytes
-    seconds = cluster.max_wall_seconds
-    has_memory = not memory or asked.get("memory_bytes", 0) <= memory
-    return has_memory and (not seconds or asked.get("time_limit_seconds", 0) <= seconds)
+def _is_large_enough(cluster: Cluster, resources: Mapping[str, int]) -> bool:
+    """Whether jobs that request these resources are within the limits of a cluster."""
+    most_memory = cluster.max_memory_bytes
+    longest = cluster.max_wall_seconds
+    has_memory = not most_memory or resources.get("memory_bytes", 0) <= most_memory
+    has_time = not longest or resources.get("time_limit_seconds", 0) <= longest
+    return has_memory and has_time
 
 
-def _is_unavailable(cluster: Cluster, now: Outlook, experiment_id: int) -> bool:
+def _is_unavailable(cluster: Cluster, outlook: Outlook, experiment_id: int) -> bool:
     """Return whether the service that stands for a cluster is down or advised against."""
-    service = cluster.service_id
-    if service is None:
+    if cluster.service_id is None:
         return False
-    if service in now.down:
+    if cluster.service_id in outlook.down:
         return True
-    for announcement in now.advice:
-        experiments = {experiment.pk for experiment in announcement.experiments.all()}
-        services = {service.pk for service in announcement.services.all()}
-        if service in services and (not experiments or experiment_id in experiments):
+    for announcement in outlook.advice:
+        experiment_pks = {experiment.pk for experiment in announcement.experiments.all()}
+        service_pks = {service.pk for service in announcement.services.all()}
+        is_for_experiment = not experiment_pks or experiment_id in experiment_pks
+        if is_for_experiment and cluster.service_id in service_pks:
             return True
     return False
 
@@ -135,21 +138,23 @@ def _jobs_by_cluster() -> dict[int, Counter[int]]:
 
 
 def _clusters_of_attempts(submissions: Iterable[Submission]) -> dict[int, Collection[int]]:
-    """Return the clusters of an array and of those that it retries, by its primary key."""
+    """Return by array the clusters of its jobs and of those that it retries, as primary keys."""
     arrays = list(submissions)
-    requests = {submission.request_id for submission in arrays}
+    request_pks = {submission.request_id for submission in arrays}
     is_attempt = Q(retry_of__isnull=False) | Q(retries__isnull=False)
-    rows = Submission.objects.filter(is_attempt, request__in=requests).order_by()
-    parents = {}
-    for pk, parent, cluster_id in rows.values_list("pk", "retry_of", "cluster").distinct():
-        parents[pk] = (parent, cluster_id)
+    attempts = Submission.objects.filter(is_attempt, request__in=request_pks).order_by()
+    retried_pk_of: dict[int, int | None] = {}
+    cluster_pk_of: dict[int, int] = {}
+    for pk, retried_pk, cluster_pk in attempts.values_list("pk", "retry_of", "cluster").distinct():
+        retried_pk_of[pk] = retried_pk
+        cluster_pk_of[pk] = cluster_pk
 
-    clusters: dict[int, Collection[int]] = {}
+    tried_clusters: dict[int, Collection[int]] = {}
     for array in arrays:
-        tried = {array.cluster_id}
-        parent = array.retry_of_id
-        while parent is not None:
-            parent, cluster_id = parents[parent]
-            tried.add(cluster_id)
-        clusters[array.pk] = tried
-    return clusters
+        cluster_pks = {array.cluster_id}
+        attempt_pk = array.retry_of_id
+        while attempt_pk is not None:
+            cluster_pks.add(cluster_pk_of[attempt_pk])
+            attempt_pk = retried_pk_of[attempt_pk]
+        tried_clusters[array.pk] = cluster_pks
+    return tried_clusters

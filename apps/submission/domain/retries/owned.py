@@ -39,7 +39,7 @@ from apps.production.domain.outlook import Obstacle, Outlook, read_outlook
 from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.debugging.bundle import captured_variables, masked_variables
-from apps.submission.domain.dispatch.dispatch import grace_of
+from apps.submission.domain.dispatch.dispatch import grace_period
 from apps.submission.domain.dispatch.excluded_hosts import (
     drop_excluded_hosts,
     with_excluded_hosts,
@@ -126,21 +126,21 @@ def distrust(captured: ArchivedJob, trusted: Collection[str | None]) -> LeftOut 
     return None
 
 
-def obstacles_as_owner(jobs: Sequence[Job], now: Outlook) -> dict[int, Obstacle]:
+def obstacles_as_owner(jobs: Sequence[Job], outlook: Outlook) -> dict[int, Obstacle]:
     """Return why jobs should not be submitted as their owners now, by primary key.
 
     Jobs without an obstacle are left out. As for the arrays of the portal, obstacles are
     announcements, and services that are down and that the stage of the job needs; neither counts
     while the request that the job names ignores advice. The number of queries is constant.
     """
-    if not (now.advice or now.down):
+    if not (outlook.advice or outlook.down):
         return {}
 
-    ignoring = jobs_ignoring_advice(jobs, now.at)
+    ignoring = jobs_ignoring_advice(jobs, outlook.at)
     needed = services_needed_by(jobs)
     obstacles = {}
     for job in jobs:
-        obstacle = now.find_obstacle(job.experiment_id, needed[job.pk])
+        obstacle = outlook.find_obstacle(job.experiment_id, needed[job.pk])
         if obstacle and job.pk not in ignoring:
             obstacles[job.pk] = obstacle
     return obstacles
@@ -176,7 +176,7 @@ def submit_owner_retries(*, cluster: Cluster, at: datetime) -> int:
 
     sent = 0
     for retry in retries[:MOST_A_RUN]:
-        if retry.sending_at and retry.sending_at + grace_of(cluster) > at:
+        if retry.sending_at and retry.sending_at + grace_period(cluster) > at:
             continue
         try:
             spool_id = adapter.find_submitted(retry.name) if retry.tries else None

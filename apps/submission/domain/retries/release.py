@@ -23,7 +23,7 @@ from apps.production.models import Request
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.plan import lock_request, plan_retry
 from apps.submission.domain.arrays.rows import options_of
-from apps.submission.domain.retries.batches import counts_of, publish_of
+from apps.submission.domain.retries.batches import counts_of, publish_batch_event
 from apps.submission.domain.retries.eligibility import DryRun, RetryCandidate, RetryLimits, examine
 from apps.submission.domain.retries.links import count_alike
 from apps.submission.domain.retries.obstacles import find_obstacles
@@ -91,7 +91,7 @@ def _advance(batch: RetryBatch, at: datetime) -> int:
     may_stop = batch.state == BatchState.RELEASING and batch.stops and failed > 0
     if may_stop and fails_again(failed=failed, alike=count_alike(batch), ended=ended):
         move(batch, to=BatchState.STOPPED, transitions=BATCH_MOVES)
-        publish_of("retry.stopped", batch, by=PORTAL, at=at, failed=failed)
+        publish_batch_event("retry.stopped", batch, by=PORTAL, at=at, failed=failed)
 
     released = 0
     is_due = (
@@ -109,7 +109,9 @@ def _advance(batch: RetryBatch, at: datetime) -> int:
         move(batch, to=BatchState.FINISHED, transitions=BATCH_MOVES, ended_at=at)
         succeeded = counts.get(RetryState.SUCCEEDED, 0)
         jobs = succeeded + counts.get(RetryState.FAILED, 0)
-        publish_of("retry.finished", batch, by=PORTAL, at=at, succeeded=succeeded, jobs=jobs)
+        publish_batch_event(
+            "retry.finished", batch, by=PORTAL, at=at, succeeded=succeeded, jobs=jobs
+        )
     batch.due_at = at
     batch.attempts = 0
     batch.last_error = ""
@@ -304,9 +306,9 @@ def _changes_by_job(
     batch: RetryBatch, candidates: list[RetryCandidate]
 ) -> dict[int, ResourceChanges]:
     """Return the changes of the retries of these jobs, by primary key of the job."""
-    jobs = [candidate.verdict.job_id for candidate in candidates]
-    rows = batch.jobs.filter(job__in=jobs).values_list("job__pk", "changes")
-    return {job: ResourceChanges.read(stored) for job, stored in rows}
+    job_pks = [candidate.verdict.job_id for candidate in candidates]
+    rows = batch.jobs.filter(job__in=job_pks).values_list("job__pk", "changes")
+    return {job_pk: ResourceChanges.read(stored) for job_pk, stored in rows}
 
 
 def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:

@@ -64,11 +64,13 @@ def watch_stages(*, cluster: Cluster, at: datetime) -> None:
         request__state=RequestState.RUNNING,
     )
     ended = _jobs_ended(watched.values("request"))
-    for pk, request, position, judged, is_waiting in list(
-        watched.order_by("pk").values_list("pk", "request", "position", "ended", "is_waiting")
-    ):
-        if is_waiting or ended.get((request, position), 0) != judged:
-            _judge(pk, at)
+    rows = watched.order_by("pk").values_list(
+        "pk", "request", "position", "ended", "is_waiting", named=True
+    )
+    for row in list(rows):
+        has_news = ended.get((row.request, row.position), 0) != row.ended
+        if row.is_waiting or has_news:
+            _judge(row.pk, at)
 
 
 def _production(**filters: Any) -> QuerySet[Submission]:
@@ -78,8 +80,12 @@ def _production(**filters: Any) -> QuerySet[Submission]:
 
 
 def _jobs_ended(requests: Any) -> dict[tuple[int, int], int]:
+    """Return how many jobs ended, by primary key of the request and position of the stage."""
     sums = _production(request__in=requests).order_by().values_list("request", "position")
-    return {(row[0], row[1]): row[2] for row in sums.annotate(Sum("ended"))}
+    jobs_ended = {}
+    for request_pk, position, jobs in sums.annotate(Sum("ended")):
+        jobs_ended[request_pk, position] = jobs
+    return jobs_ended
 
 
 @transaction.atomic
@@ -210,8 +216,8 @@ def _newest_jobs(submissions: Sequence[Submission], at: datetime) -> list[_Ended
 
 def _stop(scouts: StageScouts, stage: Stage, ends: Ends, at: datetime) -> None:
     """Put a stage on hold; if it is already, look again later."""
-    largest_group = [group for group, _ in ends.groups.most_common(1)]
-    scouts.group = FailureGroup.objects.filter(pk__in=largest_group).first()
+    largest_group_pks = [group_pk for group_pk, _ in ends.groups.most_common(1)]
+    scouts.group = FailureGroup.objects.filter(pk__in=largest_group_pks).first()
     cause = f" Most of them: {scouts.group}." if scouts.group else ""
     reason = (
         f"{scouts.failed} of the last {scouts.failed + scouts.completed} jobs failed, usually "

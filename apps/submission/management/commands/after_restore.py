@@ -1,4 +1,4 @@
-"""`manage.py after_restore`: say that the database was restored, and list what it does not know."""
+"""`manage.py after_restore`: note that the database was restored, and list unknown jobs."""
 
 from typing import Any
 
@@ -25,14 +25,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         at = timezone.now()
-        # A new database is noticed by itself; a copy of the server is not told from the original.
+        # The portal notices a new database, but cannot distinguish a copy of the server.
         if not (stop_after_restore(at=at) or is_on_hold_after_restore(at=at)):
             note_restore(at=at)
-        restored = newest_restore(at=at)
-        if restored is None or restored.state_at is None:
+        restore = newest_restore(at=at)
+        if restore is None or restore.state_at is None:
             return
         self.stdout.write(
-            f"the database is a copy of {restored.state_at:%Y-%m-%d %H:%M} UTC; production is on"
+            f"the database is a copy of {restore.state_at:%Y-%m-%d %H:%M} UTC; production is on"
             " hold until somebody lifts the hold"
         )
         for cluster in clusters_to_look_at():
@@ -40,7 +40,7 @@ class Command(BaseCommand):
                 note_unknown_arrays(cluster=cluster, at=at)
             except SchedulerError as error:
                 self.stderr.write(f"{cluster}: {error}")
-        unknown = UnknownArray.objects.filter(noticed_at__gte=restored.noticed_at)
+        unknown = UnknownArray.objects.filter(noticed_at__gte=restore.noticed_at)
         for array in unknown.select_related("request", "cluster").order_by("pk"):
             self.stdout.write(
                 f"{array.request.key} stage {array.position + 1}: {array}, submitted"

@@ -2,9 +2,10 @@
 
 from django import template
 
+from apps.core.domain.quantities import count_noun
 from apps.production.enums import Verb
 from apps.production.models import Request
-from apps.submission.domain.dispatch.recall import flight_of
+from apps.submission.domain.dispatch.recall import jobs_in_flight
 from apps.submission.domain.dispatch.returns import planned_jobs_of
 from apps.submission.models import Submission
 
@@ -40,16 +41,12 @@ def sent_jobs_note(request: Request, verb: str) -> str:
     """What a move does to planned and submitted jobs; empty if nothing, or if there are none."""
     if verb == Verb.RETURN_TO_QUEUE:
         planned = planned_jobs_of(request)
-        noun = "job" if planned == 1 else "jobs"
         if not planned:
             return ""
-        return f"{planned:,} planned {noun} will be discarded. None was submitted."
-    if verb not in _ENDING | {Verb.HOLD} or not (flight := flight_of(request)):
+        return f"{count_noun(planned, 'planned job')} will be discarded. None was submitted."
+    if verb not in _ENDING | {Verb.HOLD} or not (flight := jobs_in_flight(request)):
         return ""
-    jobs = (
-        f"{flight.jobs:,} submitted job{'' if flight.jobs == 1 else 's'} on "
-        f"{' and '.join(flight.clusters)}"
-    )
+    jobs = f"{count_noun(flight.jobs, 'submitted job')} on {' and '.join(flight.clusters)}"
     if verb in _ENDING:
         return f"{jobs} will be cancelled."
     if flight.can_hold:

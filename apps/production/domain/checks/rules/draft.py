@@ -1,7 +1,7 @@
 """Rules that a draft must pass to be saved."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from apps.production.domain.checks.base import Facts, Problem, Severity, rule, stages
 from apps.production.domain.content.model import MAX_STAGES, RequestContent
@@ -11,26 +11,33 @@ from apps.production.domain.types.fields import CORE, REQUEST
 from apps.production.enums import RequestedPriority
 
 
-def _fields(content: RequestContent, kind: type) -> Iterator[tuple[str, Argument, Any]]:
-    """Yield path, definition and value of each field with a value of this type."""
+class _Field(NamedTuple):
+    path: str
+    argument: Argument
+    value: Any
+
+
+def _fields(content: RequestContent, kind: type) -> Iterator[_Field]:
+    """Yield the fields with a value of this type, as declared for all workflow types."""
     for name, argument in REQUEST.items():
         value = getattr(content, name)
         if isinstance(value, kind):
-            yield name, argument, value
+            yield _Field(name, argument, value)
 
     for path, stage in stages(content):
         for name, argument in CORE.items():
             value = getattr(stage, name)
             if isinstance(value, kind):
-                yield f"{path}.{name}", argument, value
+                yield _Field(f"{path}.{name}", argument, value)
 
 
 @rule(Severity.INVALID)
 def lengths(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """No text exceeds its maximum length or contains a NUL character."""
-    for path, argument, text in _fields(content, str):
-        if problem := argument.kind.problem(text) or argument.excess(text):
-            yield Problem(path, problem)
+    for field in _fields(content, str):
+        argument = field.argument
+        if problem := argument.kind.problem(field.value) or argument.excess(field.value):
+            yield Problem(field.path, problem)
 
 
 @rule(Severity.INVALID)
@@ -49,9 +56,9 @@ def stage_count(content: RequestContent, facts: Facts) -> Iterator[Problem]:
 @rule(Severity.INVALID)
 def number_ranges(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     """Numbers are positive and within their limits."""
-    for path, argument, number in _fields(content, int):
-        if problem := argument.excess(number):
-            yield Problem(path, problem)
+    for field in _fields(content, int):
+        if problem := field.argument.excess(field.value):
+            yield Problem(field.path, problem)
 
 
 @rule(Severity.INVALID)

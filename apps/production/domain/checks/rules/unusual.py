@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from apps.core.domain.quantities import round_size
+from apps.core.domain.quantities import count_noun, round_size
 from apps.production.domain.checks.base import Facts, Fix, Problem, Severity, rule, stages
 from apps.production.domain.checks.rules.declared import number, runs
 from apps.production.domain.checks.rules.runs_and_seeds import NEW_RUNS
@@ -170,7 +170,7 @@ def run_block_usual(content: RequestContent, facts: Facts) -> Iterator[Problem]:
     if least / JOBS_PER_RUN.times <= jobs / numbers <= JOBS_PER_RUN.limit(most):
         return
     message = (
-        f"{numbers:,} run number{'s' if numbers != 1 else ''} for {jobs:,} jobs: "
+        f"{count_noun(numbers, 'run number')} for {jobs:,} jobs: "
         f"{_per_run(jobs / numbers)} per run."
     )
     if earlier:
