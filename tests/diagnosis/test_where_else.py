@@ -8,11 +8,11 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.core.models import Event
-from apps.diagnosis.domain.groups.where_else import template_of
+from apps.diagnosis.domain.groups.where_else import hash_line
 from apps.jobs.models import DirtyHour, Job
 from apps.search.domain.line_totals import recount_dirty_hours
 from apps.search.domain.new_lines import announce_spread, new_lines
-from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
+from apps.search.domain.where_else import compare, count_occurrences, newest_jobs
 from apps.search.models import LineTemplate
 from tests.diagnosis.conftest import BAD, START, read_all
 from tests.factories.people import experiment, liaison_of, shifter
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def find(user: User, at, line: str = "flux capacitor <b>3</b> cannot align", **more):
-    return occurrences_of(template_of(line), user=user, since=at - timedelta(days=30), **more)
+    return count_occurrences(hash_line(line), user=user, since=at - timedelta(days=30), **more)
 
 
 def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
@@ -96,7 +96,7 @@ def test_page_shows_the_line_its_jobs_and_what_is_common(jobs, at, client):
     offset = (START + "flux").index("flux") - len("{n}") * 3 + 3
     line_url = reverse("diagnosis:line", args=[jobs[0].pk])
     address = client.get(line_url, {"stream": "stdout", "at": offset}).headers["location"]
-    assert f"template={template_of('flux capacitor <b>3</b> cannot align'):016x}" in address
+    assert f"template={hash_line('flux capacitor <b>3</b> cannot align'):016x}" in address
     gone = client.get(line_url, {"stream": "stderr", "at": 5}, follow=True)
     assert "This part of the log is not kept." in gone.content.decode()
 
@@ -171,9 +171,9 @@ def test_shares_are_of_the_jobs_of_the_period(jobs, make_job, at):
     read_all([early], at)
     user = shifter()
     line = "flux capacitor <b>3</b> cannot align"
-    day = occurrences_of(template_of(line), user=user, since=at - timedelta(days=1))
+    day = count_occurrences(hash_line(line), user=user, since=at - timedelta(days=1))
     assert day.failed_of == 9
-    hour = occurrences_of(template_of(line), user=user, since=at - timedelta(hours=1))
+    hour = count_occurrences(hash_line(line), user=user, since=at - timedelta(hours=1))
     assert (hour.failed, hour.failed_of) == (6, 8)
 
 

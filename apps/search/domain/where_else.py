@@ -197,11 +197,11 @@ class TraitComparison:
         return [trait for trait in self.traits if trait not in shown]
 
 
-def occurrences_of(
-    number: int, *, user: User, since: datetime, stages: Collection[str] = ()
+def count_occurrences(
+    line_hash: int, *, user: User, since: datetime, stages: Collection[str] = ()
 ) -> Occurrences:
     """Count the jobs that a user may see and that have the template with this hash."""
-    templates = tuple(LineTemplate.objects.visible_to(user).filter(hash=signed(number)))
+    templates = tuple(LineTemplate.objects.visible_to(user).filter(hash=signed(line_hash)))
     totals = TemplateTotals.objects.filter(template__in=templates, hour__gte=since)
     if stages:
         totals = totals.filter(stage__in=stages)
