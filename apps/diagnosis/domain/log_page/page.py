@@ -17,10 +17,10 @@ from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.log_page.outline import (
     PackMarks,
     Phase,
-    levels_in,
-    marks_by,
+    find_pack_marks,
+    list_levels,
+    list_phases,
     phase_at,
-    phases_in,
 )
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
@@ -291,13 +291,13 @@ def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
         outlined_from = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
     outlined = text.read(outlined_from, text.end)
     markers = markers_of(page.job.experiment_id)
-    marked, missing = marks_by(markers, outlined)
-    phases = phases_in(outlined, outlined_from, marked)
-    levels = _levels(outlined, outlined_from, marked)
+    pack_marks, missing = find_pack_marks(markers, outlined)
+    phases = list_phases(outlined, outlined_from, pack_marks)
+    levels = _levels(outlined, outlined_from, pack_marks)
 
     if begin < outlined_from:
-        marked, missing = marks_by(markers, data)
-        levels |= _levels(data, begin, marked)
+        pack_marks, missing = find_pack_marks(markers, data)
+        levels |= _levels(data, begin, pack_marks)
     return _Window(begin, data, lines, outlined_from, phases, levels, missing)
 
 
@@ -353,9 +353,9 @@ def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[
     return begin, text.read(begin, text.end_of_lines(begin, lines=lines, reach=WINDOW_BYTES))
 
 
-def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
+def _levels(data: bytes, begin: int, pack_marks: PackMarks) -> dict[int, Level]:
     levels = {}
-    for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES):
+    for line in islice(list_levels(data, begin, pack_marks), MOST_LEVEL_LINES):
         levels[line.offset] = line.level
     return levels
 
@@ -446,7 +446,7 @@ def _rows_of_window(
         if query.level is None:
             services = service_lines(page.job)
     return with_service_lines(
-        rows, services, text=text, window=(window.begin, window.data), job=page.job
+        rows, services, text=text, begin=window.begin, data=window.data, job=page.job
     )
 
 
