@@ -36,8 +36,8 @@ class WatchedLine:
 def watch_line(*, user: User, line_hash: int, at: datetime) -> LineWatch:
     """Notify the user when a job that ends from now on writes a line. Idempotent.
 
-    `line_hash` is the hash of its template. Raises `InvalidFields` if no job whose logs the user may
-    see wrote it, or if the user watches too many lines.
+    `line_hash` is the hash of its template. Raises `InvalidFields` if no job whose logs the user
+    may see wrote it, or if the user watches too many lines.
     """
     stored_hash = signed(line_hash)
     if not LineTemplate.objects.visible_to(user).filter(hash=stored_hash).exists():

@@ -120,7 +120,10 @@ class Baseline:
     counts: "npt.NDArray[np.int64]"
 
     def knows(self, line_hash: int) -> bool:
-        """Return whether any of the logs contains the template with this hash; lines without words always count."""
+        """Return whether any of the logs contains the template with this hash.
+
+        The template of lines without words counts as known.
+        """
         return line_hash == 0 or self.count_of(line_hash) > 0
 
     def count_of(self, line_hash: int) -> int:
