@@ -65,7 +65,7 @@ def test_pattern_and_search_match_all_lines_of_the_template(pair: tuple[str, str
     assert parse(str(query)) == query
     for line in pair:
         assert pattern.search(line), (pattern.pattern, line)
-        assert QueryMatcher(query).fits(line.lower()), (str(query), line)
+        assert QueryMatcher(query).matches(line.lower()), (str(query), line)
 
 
 def test_pattern_of_a_template_is_escaped() -> None:
