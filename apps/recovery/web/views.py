@@ -27,7 +27,7 @@ from apps.jobs.domain.records.jobs import collections_behind
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
 from apps.recovery.domain.decision_lists import DecisionFilter, decisions_of, with_jobs
-from apps.recovery.domain.decisions.explanations import explanation_of
+from apps.recovery.domain.decisions.explanations import explain_decision
 from apps.recovery.domain.decisions.owner_questions import (
     grouped_owner_questions,
     jobs_by_owner,
@@ -307,7 +307,7 @@ def explain_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     context = {
         "job": job,
         "verdict": verdict,
-        "explanation": explanation_of(verdict, timezone.now()),
+        "explanation": explain_decision(verdict, timezone.now()),
     }
     return render(request, "recovery/job.html", context)
 
