@@ -40,7 +40,7 @@ from apps.jobs.domain.months.stores.cache import FileCache, NotCached
 #: limit how long the server sends nothing. The processes that run DuckDB never get the keys.
 POOL = BoundedPool(memory_bytes=2 * 1024**3)
 PROBE_SECONDS = 15.0
-#: How long pages do not try again after a failure. Otherwise, a page would wait once for each month.
+#: How long pages do not try again after a failure, so that a page does not wait for each month.
 PAUSE_SECONDS = 10.0
 #: Attempts of background work.
 ATTEMPTS = 4
