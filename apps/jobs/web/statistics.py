@@ -360,11 +360,11 @@ def _shown(
 
 
 class FilterChip(NamedTuple):
-    """A filter of the question; `query_without` is the query without this filter."""
+    """A filter of the question; `query` is the query without this filter."""
 
     dimension: str
     values: str
-    query_without: str
+    query: str
 
 
 def _filter_chips(
