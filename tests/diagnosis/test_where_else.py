@@ -27,7 +27,12 @@ def find(user: User, at, line: str = "flux capacitor <b>3</b> cannot align", **m
 def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
     user = shifter()
     occurrences = find(user, at)
-    assert (occurrences.failed, occurrences.failed_of, occurrences.good, occurrences.good_of) == (
+    assert (
+        occurrences.failed,
+        occurrences.failed_of,
+        occurrences.completed,
+        occurrences.completed_of,
+    ) == (
         6,
         8,
         0,
@@ -37,7 +42,7 @@ def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
     assert occurrences.stages == ["reco"]
 
     usual = find(user, at, START.replace("{n}", "7"))
-    assert (usual.failed, usual.good) == (8, 8)
+    assert (usual.failed, usual.completed) == (8, 8)
     assert not usual.comes_with_failure
     assert not find(user, at, "no job wrote this").hours
     assert not find(user, at, stages=["simulation"]).hours
@@ -110,8 +115,8 @@ def test_new_lines_of_two_sites_come_first(jobs, at):
     texts = {line.template.text for line in lines}
     usual = LineTemplate.objects.get(text__contains="INFO").text
     assert usual not in texts
-    with_good = new_lines(user=user, since=at - timedelta(days=1), in_good_jobs=True)
-    assert usual in {line.template.text for line in with_good}
+    with_completed = new_lines(user=user, since=at - timedelta(days=1), in_completed_jobs=True)
+    assert usual in {line.template.text for line in with_completed}
 
 
 def test_new_lines_without_a_word_of_an_error_are_shown_on_demand(jobs, at, client):

@@ -51,7 +51,7 @@ class LineHourSerializer(serializers.Serializer[Hour]):
 
     start = serializers.DateTimeField()
     failed = serializers.IntegerField()
-    completed = serializers.IntegerField(source="good")
+    completed = serializers.IntegerField()
 
 
 class TraitSerializer(serializers.Serializer[LineTrait]):
@@ -128,8 +128,8 @@ def _answer(
         "text": occurrences.templates[0].text if occurrences.templates else "",
         "failed": occurrences.failed,
         "failed_of": occurrences.failed_of,
-        "completed": occurrences.good,
-        "completed_of": occurrences.good_of,
+        "completed": occurrences.completed,
+        "completed_of": occurrences.completed_of,
         "comes_with_failure": occurrences.comes_with_failure,
         "first_seen": occurrences.first_seen,
         "hours": occurrences.hours,
@@ -154,7 +154,7 @@ class NewLineSerializer(serializers.Serializer[NewLine]):
     text = serializers.CharField(source="template.text")
     experiments = serializers.ListField(child=serializers.CharField())
     failed = serializers.IntegerField()
-    completed = serializers.IntegerField(source="good")
+    completed = serializers.IntegerField()
     first_seen_at = serializers.DateTimeField(source="template.first_seen_at")
     spread_at = serializers.DateTimeField(
         allow_null=True,
@@ -176,7 +176,7 @@ class NewLinesView(ApiView):
         lines = new_lines(
             user=request.user,
             since=query.get("since") or timezone.now() - DAY,
-            in_good_jobs=query["completed"],
+            in_completed_jobs=query["completed"],
         )
         first: Any = lines[:MOST_LINES]
         return Response(NewLineSerializer(first, many=True).data)

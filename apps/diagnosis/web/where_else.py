@@ -200,12 +200,14 @@ def _chart(occurrences: Occurrences, days: int) -> str:
     start = bars[0].start
     while start <= bars[-1].start:
         bar = by_start.get(start)
-        values = (bar.failed, bar.good) if bar else (0, 0)
+        values = (bar.failed, bar.completed) if bar else (0, 0)
         shown = start.astimezone(UTC) if heading == "Day" else timezone.localtime(start)
         bins.append(charts.Bin(f"{shown:{label}}", values))
         start += step
     series = [charts.Series("failed", "down"), charts.Series("completed", "up")]
-    sentence = f"{occurrences.failed} failed and {occurrences.good} completed jobs have the line"
+    sentence = (
+        f"{occurrences.failed} failed and {occurrences.completed} completed jobs have the line"
+    )
     return charts.bars(
         bins, series, sentence=sentence, heading=heading, ticks=charts.edge_ticks(bins, most=6)
     )
@@ -221,18 +223,18 @@ def new_lines(request: AuthenticatedRequest) -> HttpResponse:
         expected="1 or 7",
     )
     days = days or 1
-    in_good_jobs = request.GET.get("good") == "yes"
+    in_completed_jobs = request.GET.get("good") == "yes"
     lines = new_line_list.new_lines(
         user=request.user,
         since=timezone.now() - timedelta(days=days),
-        in_good_jobs=in_good_jobs,
+        in_completed_jobs=in_completed_jobs,
     )
     shows_all = request.GET.get("all") == "yes"
     telling = [line for line in lines if line.spread_at or line.template.names_error]
     page = Paginator(lines if shows_all else telling, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "days": days,
-        "in_good_jobs": in_good_jobs,
+        "in_completed_jobs": in_completed_jobs,
         "page": page,
         "shows_all": shows_all,
         "others": len(lines) - len(telling),
