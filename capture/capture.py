@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from apps.clusters.schedulers.base import Identity, Spool
 from apps.core.domain.secrets.masking import Masker, MaskPattern
@@ -31,6 +32,14 @@ _RULES_SECONDS = 2.0
 _REPORT_SECONDS = 5.0
 # Few large batches leave the reader more time than many small ones.
 _GATHER_SECONDS = 0.03
+
+
+class _Progress(NamedTuple):
+    """How far a capture that ends when the spool is empty has come."""
+
+    waiting: int
+    captured: int
+    handed_over: int
 
 
 class Capture:
@@ -102,7 +111,7 @@ class Capture:
         self._start()
         self._scan_requested.set()
         progressed_at = time.monotonic()
-        progress: tuple[int, int, int] | None = None
+        progress: _Progress | None = None
         while not self._stopping.is_set() and time.monotonic() - progressed_at < patience_seconds:
             if self._scan_requested.is_set() or self._waiting.overflowed:
                 self._scan_requested.clear()
@@ -113,7 +122,7 @@ class Capture:
                 break
 
             previous_progress = progress
-            progress = (len(self._waiting), self.captured, backlog.handed_over)
+            progress = _Progress(len(self._waiting), self.captured, backlog.handed_over)
             if progress != previous_progress:
                 progressed_at = time.monotonic()
             time.sleep(0.05)

@@ -113,7 +113,7 @@ def _word_start(text: Text, chance: random.Random) -> tuple[TextClause, ...] | N
     if not words:
         return None
     word = chance.choice(words)
-    return (Word(word[: chance.randint(min(3, len(word)), len(word))], starts=True),)
+    return (Word(word[: chance.randint(min(3, len(word)), len(word))], is_prefix=True),)
 
 
 def _piece(line: str, chance: random.Random, *, shortest: int, longest: int) -> str:
@@ -188,7 +188,7 @@ def _without(text: Text, chance: random.Random) -> tuple[TextClause, ...] | None
 
 def _negated(clause: TextClause) -> TextClause:
     if isinstance(clause, Word):
-        return Word(clause.text, clause.starts, negated=True)
+        return Word(clause.text, clause.is_prefix, negated=True)
     if isinstance(clause, Phrase):
         return Phrase(clause.pieces, negated=True)
     return Expression(clause.pattern, negated=True)

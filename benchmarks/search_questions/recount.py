@@ -63,15 +63,15 @@ class Recount:
         Starts of words come last, and short ones do not count: many words start so.
         """
         required = required_words(query)
-        words = [self._places.get(row.word, []) for row in required if not row.starts]
+        words = [self._places.get(row.word, []) for row in required if not row.is_prefix]
         places: Set[int] | None = None
         for word_places in sorted(words, key=len):
             places = set(word_places) if places is None else places.intersection(word_places)
             if len(places) <= few:
                 return len(places)
         for row in required:
-            if row.starts and len(row.word) >= SHORTEST_START:
-                with_start = self._with_start(Word(row.word, starts=True))
+            if row.is_prefix and len(row.word) >= SHORTEST_START:
+                with_start = self._with_start(Word(row.word, is_prefix=True))
                 places = with_start if places is None else places & with_start
         return len(self.texts) if places is None else len(places)
 
@@ -120,7 +120,7 @@ class Recount:
         return {place for place in places if expression.search(self.texts[place].data)}
 
     def _with_word(self, word: Word) -> Set[int]:
-        if word.starts:
+        if word.is_prefix:
             return self._with_start(word)
         texts_by_chunk = []
         for chunk in split_words(in_lower_case(word.text)):

@@ -103,17 +103,17 @@ class Journal:
         """
         self._check_free_space(len(batch.content))
         with self._transaction() as database:
-            new_places = _note_sightings(database, batch.sightings)
-            if new_places:
+            new_positions = _note_sightings(database, batch.sightings)
+            if new_positions:
                 content = batch.content
-                if len(new_places) < len(batch.sightings):
+                if len(new_positions) < len(batch.sightings):
                     jobs = unpack([content])
-                    content = pack(jobs[place] for place in new_places)
-                last = _last(database) + len(new_places)
+                    content = pack(jobs[position] for position in new_positions)
+                last = _last(database) + len(new_positions)
                 _insert(
-                    database, last, len(new_places), batch.captured_at, batch.size_bytes, content
+                    database, last, len(new_positions), batch.captured_at, batch.size_bytes, content
                 )
-            return len(new_places)
+            return len(new_positions)
 
     def _check_free_space(self, size_bytes: int) -> None:
         """Raise `OSError` if this number of bytes cannot be added without using the reserve."""
@@ -273,13 +273,13 @@ class Journal:
 def _note_sightings(database: sqlite3.Connection, sightings: Sequence[Sighting]) -> list[int]:
     """Store where jobs were seen; return the positions of the jobs that were not known."""
     query = "SELECT 1 FROM seen WHERE cluster = ? AND job_id = ? AND submitted_at = ?"
-    new_places: dict[Sequence[object], int] = {}
-    for place, sighting in enumerate(sightings):
-        key = sighting[:3]
+    new_positions: dict[tuple[str, str, int], int] = {}
+    for position, sighting in enumerate(sightings):
+        key = (sighting.cluster, sighting.job_id, sighting.submitted_at)
         if not database.execute(query, key).fetchone():
-            new_places.setdefault(key, place)
+            new_positions.setdefault(key, position)
     database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", sightings)
-    return list(new_places.values())
+    return list(new_positions.values())
 
 
 def _last(database: sqlite3.Connection) -> int:

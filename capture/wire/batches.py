@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError, frame_content_size
 
@@ -40,8 +40,18 @@ _NO_TEXTS = dict.fromkeys(_TEXTS, "")
 _texts_of = attrgetter(*_TEXTS)
 _contents_of = attrgetter("script", "environment", "description")
 
-# Cluster, job ID, submission in microseconds, inode, modification in nanoseconds.
-Sighting = tuple[str, str, int, int, int]
+
+class Sighting(NamedTuple):
+    """A job in the spool, in the order of the journal's table `seen`.
+
+    `submitted_at` is in microseconds since 1970; the cluster, the job ID and it identify a job.
+    """
+
+    cluster: str
+    job_id: str
+    submitted_at: int
+    inode: int
+    modified_ns: int
 
 
 class BadBatch(ValueError):
@@ -77,8 +87,13 @@ class Batch:
 
 
 def _sighting(job: CapturedJob, identity: Identity) -> Sighting:
-    submitted_at = microseconds(job.submitted_at)
-    return job.cluster, job.job_id, submitted_at, identity.inode, identity.modified_ns
+    return Sighting(
+        cluster=job.cluster,
+        job_id=job.job_id,
+        submitted_at=microseconds(job.submitted_at),
+        inode=identity.inode,
+        modified_ns=identity.modified_ns,
+    )
 
 
 def pack(jobs: Iterable[CapturedJob]) -> bytes:

@@ -769,7 +769,7 @@ def test_list_is_sorted_within_its_sections(client, fail, shifter):
     client.force_login(shifter)
 
     def jobs_of(sort):
-        [section] = client.get(f"/failures/?sort={sort}").context["divided"]
+        [section] = client.get(f"/failures/?sort={sort}").context["sections"]
         return [row.jobs for row in section.rows]
 
     assert jobs_of("-open") == [2, 1]

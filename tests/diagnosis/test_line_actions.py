@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.core.models import Event
-from apps.diagnosis.domain.groups.where_else import search_for, template_of, text_of_template
+from apps.diagnosis.domain.groups.where_else import find_template_text, hash_line, search_for
 from apps.diagnosis.domain.known_errors.proposal import pattern_of_template
 from apps.diagnosis.engine.evidence.novelty import Templates
 from apps.diagnosis.models import KnownError
@@ -22,7 +22,7 @@ from tests.diagnosis.conftest import read_all
 from tests.factories.people import experiment, liaison_of, shifter
 
 LINE = "flux capacitor <b>3</b> cannot align"
-TEMPLATE = f"{template_of(LINE):016x}"
+TEMPLATE = f"{hash_line(LINE):016x}"
 WHERE_ELSE = reverse("diagnosis:where-else")
 
 #: Parts of lines that vary, two of each kind.
@@ -65,7 +65,7 @@ def test_pattern_and_search_match_all_lines_of_the_template(pair: tuple[str, str
     assert parse(str(query)) == query
     for line in pair:
         assert pattern.search(line), (pattern.pattern, line)
-        assert QueryMatcher(query).fits(line.lower()), (str(query), line)
+        assert QueryMatcher(query).matches(line.lower()), (str(query), line)
 
 
 def test_pattern_of_a_template_is_escaped() -> None:
@@ -123,9 +123,9 @@ def test_known_error_of_a_line_without_kept_logs_has_the_template_as_example(
     client.force_login(dune)
     initial = client.get(address, {"template": TEMPLATE}).context["form"].initial
     assert "example" not in initial
-    assert text_of_template(TEMPLATE, user=dune) == ""
+    assert find_template_text(TEMPLATE, user=dune) == ""
     for junk in ("", "zz", "0x00000000000001", " " * 16, "١" * 16):
-        assert text_of_template(junk, user=dune) == ""
+        assert find_template_text(junk, user=dune) == ""
 
 
 @pytest.mark.django_db

@@ -8,11 +8,11 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.core.models import Event
-from apps.diagnosis.domain.groups.where_else import template_of
+from apps.diagnosis.domain.groups.where_else import hash_line
 from apps.jobs.models import DirtyHour, Job
 from apps.search.domain.line_totals import recount_dirty_hours
 from apps.search.domain.new_lines import announce_spread, new_lines
-from apps.search.domain.where_else import compare, newest_jobs, occurrences_of
+from apps.search.domain.where_else import compare, count_occurrences, newest_jobs
 from apps.search.models import LineTemplate
 from tests.diagnosis.conftest import BAD, START, read_all
 from tests.factories.people import experiment, liaison_of, shifter
@@ -21,13 +21,18 @@ pytestmark = pytest.mark.django_db
 
 
 def find(user: User, at, line: str = "flux capacitor <b>3</b> cannot align", **more):
-    return occurrences_of(template_of(line), user=user, since=at - timedelta(days=30), **more)
+    return count_occurrences(hash_line(line), user=user, since=at - timedelta(days=30), **more)
 
 
 def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
     user = shifter()
     occurrences = find(user, at)
-    assert (occurrences.failed, occurrences.failed_of, occurrences.good, occurrences.good_of) == (
+    assert (
+        occurrences.failed,
+        occurrences.failed_of,
+        occurrences.completed,
+        occurrences.completed_of,
+    ) == (
         6,
         8,
         0,
@@ -37,7 +42,7 @@ def test_counts_failed_and_good_jobs_of_the_same_stages_and_days(jobs, at):
     assert occurrences.stages == ["reco"]
 
     usual = find(user, at, START.replace("{n}", "7"))
-    assert (usual.failed, usual.good) == (8, 8)
+    assert (usual.failed, usual.completed) == (8, 8)
     assert not usual.comes_with_failure
     assert not find(user, at, "no job wrote this").hours
     assert not find(user, at, stages=["simulation"]).hours
@@ -96,7 +101,7 @@ def test_page_shows_the_line_its_jobs_and_what_is_common(jobs, at, client):
     offset = (START + "flux").index("flux") - len("{n}") * 3 + 3
     line_url = reverse("diagnosis:line", args=[jobs[0].pk])
     address = client.get(line_url, {"stream": "stdout", "at": offset}).headers["location"]
-    assert f"template={template_of('flux capacitor <b>3</b> cannot align'):016x}" in address
+    assert f"template={hash_line('flux capacitor <b>3</b> cannot align'):016x}" in address
     gone = client.get(line_url, {"stream": "stderr", "at": 5}, follow=True)
     assert "This part of the log is not kept." in gone.content.decode()
 
@@ -110,8 +115,8 @@ def test_new_lines_of_two_sites_come_first(jobs, at):
     texts = {line.template.text for line in lines}
     usual = LineTemplate.objects.get(text__contains="INFO").text
     assert usual not in texts
-    with_good = new_lines(user=user, since=at - timedelta(days=1), in_good_jobs=True)
-    assert usual in {line.template.text for line in with_good}
+    with_completed = new_lines(user=user, since=at - timedelta(days=1), in_completed_jobs=True)
+    assert usual in {line.template.text for line in with_completed}
 
 
 def test_new_lines_without_a_word_of_an_error_are_shown_on_demand(jobs, at, client):
@@ -171,9 +176,9 @@ def test_shares_are_of_the_jobs_of_the_period(jobs, make_job, at):
     read_all([early], at)
     user = shifter()
     line = "flux capacitor <b>3</b> cannot align"
-    day = occurrences_of(template_of(line), user=user, since=at - timedelta(days=1))
+    day = count_occurrences(hash_line(line), user=user, since=at - timedelta(days=1))
     assert day.failed_of == 9
-    hour = occurrences_of(template_of(line), user=user, since=at - timedelta(hours=1))
+    hour = count_occurrences(hash_line(line), user=user, since=at - timedelta(hours=1))
     assert (hour.failed, hour.failed_of) == (6, 8)
 
 

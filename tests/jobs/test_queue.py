@@ -17,7 +17,7 @@ from apps.clusters.schedulers.registry import SCHEDULERS
 from apps.clusters.schedulers.slurm.scheduler import Slurm
 from apps.jobs.domain.collection.origin import record_array
 from apps.jobs.domain.live import queue
-from apps.jobs.domain.live.live import store_live
+from apps.jobs.domain.live.live import ProvenStage, store_live
 from apps.jobs.domain.live.reasons import reason_of
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
 from apps.jobs.models import LiveArray, LiveJobs, QueueCount, QueueReading
@@ -172,12 +172,12 @@ def test_unchanged_queue_writes_nothing_and_a_change_only_its_rows(alps, capture
         now("2", HELD, 2, reason="JobHeldUser"),
         now("9", RUNNING, 4),
     ]
-    named = {("1", AT): (captured.pk, "generation")}
-    assert store_live(cluster=alps, jobs=found, named=named) == 6, "three groups, three arrays"
-    assert store_live(cluster=alps, jobs=found, named=named) == 0
+    stages = {("1", AT): ProvenStage(captured.pk, "generation")}
+    assert store_live(cluster=alps, jobs=found, stages=stages) == 6, "three groups, three arrays"
+    assert store_live(cluster=alps, jobs=found, stages=stages) == 0
     assert (
         store_live(
-            cluster=alps, jobs=[now("1", QUEUED, 2, reason="Priority"), found[1]], named=named
+            cluster=alps, jobs=[now("1", QUEUED, 2, reason="Priority"), found[1]], stages=stages
         )
         == 4
     )
@@ -234,7 +234,7 @@ def test_queue_times_that_spread_widely_have_a_logarithmic_scale(
 
 def test_page_says_why_jobs_wait_in_plain_words(alps, captured, nova, dune, client, liaison):
     found = [now("1", QUEUED, 3, reason="Priority"), now("5", HELD, 7, reason="13", account="dune")]
-    store_live(cluster=alps, jobs=found, named={("1", AT): (captured.pk, "generation")})
+    store_live(cluster=alps, jobs=found, stages={("1", AT): ProvenStage(captured.pk, "generation")})
     client.force_login(liaison)
     page = client.get("/jobs/?tab=queued").content.decode()
     assert "Higher-priority jobs first" in page

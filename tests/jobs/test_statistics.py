@@ -390,8 +390,8 @@ def test_preset_of_cpu_models_shows_the_worst_first_and_rows_without_data_are_ex
 ):
     client.force_login(liaison)
     page = ask(client, "?measure=cpu_efficiency&by=stage,release,cpu_model&sort=value")
-    preset = next(query for name, query, _ in page.context["presets"] if name == "CPU models")
-    assert "sort=value" in preset
+    query = next(preset.query for preset in page.context["presets"] if preset.name == "CPU models")
+    assert "sort=value" in query
     values = []
     for shown in page.context["rows"]:
         value = shown["row"].value(page.context["question"].measure)
@@ -530,7 +530,7 @@ def test_experiments_have_their_names(client, counted_jobs, liaison):
     client.force_login(liaison)
     page = ask(client, "?measure=jobs&by=experiment&experiment=NOVA")
     assert [row["cells"] for row in page.context["rows"]] == [[("NOvA", "")]]
-    assert page.context["chips"][0][:2] == ("experiment", "NOvA")
+    assert page.context["filter_chips"][0][:2] == ("experiment", "NOvA")
     assert "experiment=NOVA" in page.context["rows"][0]["query"]
     by_name = ask(client, "?measure=jobs&by=experiment&experiment=NOvA")
     assert by_name.context["answer"].all.jobs == page.context["answer"].all.jobs

@@ -36,7 +36,7 @@ def watcher():
     user = people.person("watcher", ("liaison", people.nova()))
     with_address(user)
     store(1, AT)
-    watch_line(user=user, template=7, at=AT)
+    watch_line(user=user, line_hash=7, at=AT)
     return user
 
 

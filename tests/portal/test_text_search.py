@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from apps.archive.models import ArchivedJob
-from apps.diagnosis.domain.groups.where_else import template_of
+from apps.diagnosis.domain.groups.where_else import hash_line
 from apps.jobs.models import Job
 from apps.portal.pages import text_search
 from apps.search.api import views
@@ -186,7 +186,7 @@ def test_matching_line_leads_to_where_else(logs, browse, shifter) -> None:
     assert f'href="{link}"' in page
     assert page.count("Where else?</a>") == 2  # a script has none
     address = client.get(link.replace("&amp;", "&")).headers["location"]
-    template = template_of("art: <b>cannot open</b> libA.so: Input/output error")
+    template = hash_line("art: <b>cannot open</b> libA.so: Input/output error")
     assert address == f"/failures/where-else/?template={template:016x}"
 
 

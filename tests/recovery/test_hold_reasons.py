@@ -8,7 +8,7 @@ from apps.clusters.schedulers.htcondor.records import read_record
 from apps.diagnosis.models import Verdict
 from apps.jobs.models import Job
 from apps.recovery.domain.decisions.decide import decide_due, enrol_failures
-from apps.recovery.domain.decisions.explanations import explanation_of
+from apps.recovery.domain.decisions.explanations import explain_decision
 from apps.recovery.domain.decisions.match import hold_reason
 from apps.recovery.domain.rules.definition import read_definition
 from apps.recovery.domain.rules.lifecycle import create_rule, set_mode
@@ -106,8 +106,8 @@ def test_rule_acts_on_the_job_that_ended_on_hold_and_says_why_not_on_others(held
 
 
 def why_not(job):
-    explanation = explanation_of(Verdict.objects.get(job=job), LATER)
-    [why] = [row.why_not for row in explanation.rules if row.rule.rule.name == "Held"]
+    explanation = explain_decision(Verdict.objects.get(job=job), LATER)
+    [why] = [row.why_not for row in explanation.rules if row.rule.record.name == "Held"]
     return why
 
 

@@ -36,7 +36,7 @@ LINKS = re.compile(
     |address|back|base|here|make_known|page|place|raw        # from {% url %} or reverse()
     |request\.(path|get_full_path)  # of the page itself: a route
     |((error|model)\.)?\w+_url|page\.\w+_query        # of views and Django's site: reverse()
-    |(chip\.)?query                 # of views: “?” and urlencode()
+    |((chip|preset)\.)?query                 # of views: “?” and urlencode()
     |(cause|change|count|error|failures|fix|item|job|next_button|option|reason|link|place|service_now|step|task|turn\.action|waits_for)\.url
     |results\.(jobs|scripts|datasets)_url
     |change\.(target\|request_url|proposal_url)

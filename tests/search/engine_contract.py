@@ -90,7 +90,7 @@ def generated_clause(chance: random.Random, texts: Sequence[str]) -> TextClause:
     if kind in ("word", "start") and (line_words := sorted(words_in(line))):
         word = chance.choice(line_words)
         if kind == "start":
-            return Word(word[: chance.randint(1, len(word))], starts=True, negated=negated)
+            return Word(word[: chance.randint(1, len(word))], is_prefix=True, negated=negated)
         return Word(word, negated=negated)
     start = chance.randrange(len(line))
     piece = line[start : start + chance.randint(1, 20)]
@@ -118,7 +118,7 @@ def _has_line(text: Text, clause: Phrase | Expression) -> bool:
 
 
 def _has_word(text: Text, word: Word) -> bool:
-    if word.starts:
+    if word.is_prefix:
         start = word.text.lower()[:LONGEST_WORD]
         return any(text_word.startswith(start) for text_word in text.words)
     return {chunk[:LONGEST_WORD] for chunk in split_words(word.text)} <= text.words

@@ -45,7 +45,7 @@ def _field_values(draw: st.DrawFn) -> FieldValue:
 
 
 CLAUSES: st.SearchStrategy[Clause] = st.one_of(
-    st.builds(Word, _WORDS, starts=_NEGATED, negated=_NEGATED),
+    st.builds(Word, _WORDS, is_prefix=_NEGATED, negated=_NEGATED),
     st.builds(Phrase, st.lists(_PIECES, min_size=1, max_size=3).map(tuple), negated=_NEGATED),
     st.builds(Expression, _PATTERNS, negated=_NEGATED),
     _field_values(),

@@ -58,7 +58,7 @@ def notified() -> list[tuple[list[str], str]]:
 def watcher() -> User:
     store(1, ended=0)
     user = people.person("watcher", ("liaison", people.nova()))
-    watch_line(user=user, template=NUMBER, at=minutes(5))
+    watch_line(user=user, line_hash=NUMBER, at=minutes(5))
     return user
 
 
@@ -87,7 +87,7 @@ def test_log_that_is_read_again_is_not_news(watcher) -> None:
 def test_watchers_learn_of_jobs_that_they_may_see_now(watcher) -> None:
     dune = people.dune()
     everything = people.person("everything", ("shifter", None))
-    watch_line(user=everything, template=NUMBER, at=minutes(5))
+    watch_line(user=everything, line_hash=NUMBER, at=minutes(5))
     store(2, ended=10, experiment=dune)
     assert notified() == [(["everything"], "DUNE")]
     watcher.memberships.all().delete()
@@ -100,7 +100,7 @@ def test_watchers_learn_of_jobs_that_they_may_see_now(watcher) -> None:
 
 def test_watchers_of_one_line_share_an_event(watcher) -> None:
     other = people.person("other", ("liaison", people.nova()))
-    watch_line(user=other, template=NUMBER, at=minutes(6))
+    watch_line(user=other, line_hash=NUMBER, at=minutes(6))
     store(2, ended=10)
     assert notified() == [(["watcher", "other"], "NOVA")]
 
@@ -120,21 +120,21 @@ def test_only_lines_that_the_user_may_see_can_be_watched() -> None:
     stranger = people.person("stranger", ("liaison", people.dune()))
     for number in (NUMBER, hash_of("nobody wrote this")):
         with pytest.raises(InvalidFields):
-            watch_line(user=stranger, template=number, at=AT)
+            watch_line(user=stranger, line_hash=number, at=AT)
     assert not LineWatch.objects.exists()
 
 
 def test_watch_is_made_once_removed_and_limited(watcher, monkeypatch) -> None:
     first = watches_of(watcher).get()
-    assert watch_line(user=watcher, template=NUMBER, at=minutes(50)) == first
+    assert watch_line(user=watcher, line_hash=NUMBER, at=minutes(50)) == first
     assert with_texts([first], user=watcher)[0].text == LINE
     monkeypatch.setattr(line_watches, "MOST_WATCHES", 1)
     with pytest.raises(InvalidFields, match="Remove a watch first"):
-        watch_line(user=watcher, template=hash_of("start"), at=AT)
-    assert is_watched(user=watcher, template=NUMBER)
-    unwatch_line(user=watcher, template=NUMBER)
-    unwatch_line(user=watcher, template=NUMBER)
-    assert not is_watched(user=watcher, template=NUMBER)
+        watch_line(user=watcher, line_hash=hash_of("start"), at=AT)
+    assert is_watched(user=watcher, line_hash=NUMBER)
+    unwatch_line(user=watcher, line_hash=NUMBER)
+    unwatch_line(user=watcher, line_hash=NUMBER)
+    assert not is_watched(user=watcher, line_hash=NUMBER)
     store(2, ended=10)
     assert notified() == []
 
@@ -159,7 +159,7 @@ def test_any_order_of_logs_notifies_once_an_hour_and_never_of_old_jobs(seed: int
         for name, minute in created.items():
             if name not in watching and minute <= read:
                 user = people.person(name, ("liaison", people.nova()))
-                watch_line(user=user, template=NUMBER, at=minutes(minute))
+                watch_line(user=user, line_hash=NUMBER, at=minutes(minute))
                 watching.append(name)
         ended = chooser.randrange(max(0, read - 150), read)
         store(number, ended=ended, read=read)

@@ -30,7 +30,7 @@ AT = datetime(2026, 11, 24, 22, 12, tzinfo=UTC)
     [
         ("", ()),
         ("  segfault \t core ", (Word("segfault"), Word("core"))),
-        ("lib* -warning", (Word("lib", starts=True), Word("warning", negated=True))),
+        ("lib* -warning", (Word("lib", is_prefix=True), Word("warning", negated=True))),
         ("--mem=4G -n", (Word("--mem=4G"), Word("n", negated=True))),
         ("---mem=4G ---me*", (Word("--mem=4G", negated=True), Word("--me", True, True))),
         ('"no such file" -"is ok"', (Phrase(("no such file",)), Phrase(("is ok",), negated=True))),

@@ -17,12 +17,12 @@ from django.utils.text import capfirst
 
 from apps.core.admin.lists import address_of_record
 from apps.core.admin.record_history import (
-    TOGETHER,
+    SAME_CHANGE_WITHIN,
     Change,
     HistoryEntry,
     entry_of_event,
     entry_of_log,
-    event_of,
+    take_event_of_change,
 )
 from apps.core.domain.event_kinds import administrative_kinds, what_was_done
 from apps.core.domain.events import select_people
@@ -60,17 +60,20 @@ def newest_changes(
     which older changes are, None if there are none. The number of database queries depends on the
     kinds of records, not on the changes.
     """
-    logged = LogEntry.objects.filter(action_time__gte=since, action_time__lt=before)
+    log_entries = LogEntry.objects.filter(action_time__gte=since, action_time__lt=before)
     events = Event.objects.filter(at__gte=since, at__lt=before, actor__in=select_people())
     events = events.filter(kind__in=administrative_kinds())
     if query:
-        logged = logged.filter(Q(user__username__icontains=query) | Q(object_repr__icontains=query))
+        log_entries = log_entries.filter(
+            Q(user__username__icontains=query) | Q(object_repr__icontains=query)
+        )
         events = events.filter(Q(actor__icontains=query) | Q(target_label__icontains=query))
-    logged = logged.select_related("user", "content_type").order_by("-action_time", "-pk")
+    log_entries = log_entries.select_related("user", "content_type")
+    log_entries = log_entries.order_by("-action_time", "-pk")
     # By time, which has no index, the database finds the few events by their kinds.
     events = events.order_by("-at", "-pk")
 
-    changes = _joined([*logged[:_MOST_READ]], [*events[:_MOST_READ]])
+    changes = _join([*log_entries[:_MOST_READ]], [*events[:_MOST_READ]])
     changes.sort(key=lambda change: change.entry.at, reverse=True)
     page = changes[:PAGE_SIZE]
     for change in changes[PAGE_SIZE:]:
@@ -82,16 +85,17 @@ def newest_changes(
     return page, page[-1].entry.at if len(page) < len(changes) else None
 
 
-def _joined(logged: Iterable[LogEntry], events: list[Event]) -> list[AdminChange]:
+def _join(log_entries: Iterable[LogEntry], events: list[Event]) -> list[AdminChange]:
     """Return a change for each log entry, with its events, and for each event without one."""
-    by_actor: dict[str, list[Event]] = defaultdict(list)
+    events_by_actor: dict[str, list[Event]] = defaultdict(list)
     for event in events:
-        by_actor[event.actor].append(event)
+        events_by_actor[event.actor].append(event)
     changes = []
-    for log_entry in logged:
-        changes.append(_logged_change(log_entry, by_actor[log_entry.user.get_username()]))
-    for remaining in by_actor.values():
-        for event in remaining:
+    for log_entry in log_entries:
+        events_of_actor = events_by_actor[log_entry.user.get_username()]
+        changes.append(_logged_change(log_entry, events_of_actor))
+    for remaining_events in events_by_actor.values():
+        for event in remaining_events:
             target = (event.target_type, event.target_id)
             kind = name_of_kind(_model_of(event.target_type), event.target_type)
             changes.append(AdminChange(entry_of_event(event), event.target_label, kind, target))
@@ -99,20 +103,26 @@ def _joined(logged: Iterable[LogEntry], events: list[Event]) -> list[AdminChange
 
 
 def _logged_change(log_entry: LogEntry, events: list[Event]) -> AdminChange:
-    """Take the events of the same save from the list; those of other records become lines."""
+    """Return the change of a log entry. Removes the events of the same save from the list.
+
+    Their events about other records become lines of the change.
+    """
     label = ""
     kind = "–"
     if log_entry.content_type:
         label = f"{log_entry.content_type.app_label}.{log_entry.content_type.model}"
         kind = name_of_kind(log_entry.content_type.model_class(), log_entry.content_type.name)
     target = (label, str(log_entry.object_id))
-    of_record = [event for event in events if (event.target_type, event.target_id) == target]
-    event = event_of(log_entry, of_record)
-    if event:
-        events.remove(event)
-    entry = entry_of_log(log_entry, event)
+    events_of_record = []
+    for event in events:
+        if (event.target_type, event.target_id) == target:
+            events_of_record.append(event)
+    own_event = take_event_of_change(log_entry, events_of_record)
+    if own_event:
+        events.remove(own_event)
+    entry = entry_of_log(log_entry, own_event)
     for other in [*events]:
-        if abs(other.at - log_entry.action_time) < TOGETHER:
+        if abs(other.at - log_entry.action_time) < SAME_CHANGE_WITHIN:
             events.remove(other)
             done = str(capfirst(what_was_done(other)))
             entry.changes.append(Change(other.target_label, "", done))

@@ -38,7 +38,7 @@ FEW_OF_THE_PORTAL = 10
 #: Changes by people are searched among this many events of a record: about a month of a cluster.
 MOST_SEARCHED = 100_000
 #: A page of the back office stores its change and its event at almost the same time.
-TOGETHER = timedelta(seconds=5)
+SAME_CHANGE_WITHIN = timedelta(seconds=5)
 _LONGEST_VALUE = 500
 _NOTHING = "–"
 _HIDDEN = "(hidden)"
@@ -280,7 +280,7 @@ def history_of(record: models.Model, *, with_portal: bool = False) -> History:
 
     entries = []
     for log_entry in stored:
-        entries.append(entry_of_log(log_entry, event_of(log_entry, by_people)))
+        entries.append(entry_of_log(log_entry, take_event_of_change(log_entry, by_people)))
     entries += [entry_of_event(event) for event in chain(by_people, by_portal)]
     return History(sorted(entries, key=attrgetter("at"), reverse=True), left_out)
 
@@ -292,11 +292,11 @@ def _recent_events(record: models.Model) -> models.QuerySet[Event]:
     return newest.filter(id__gt=last) if last else newest
 
 
-def event_of(log_entry: LogEntry, events: list[Event]) -> Event | None:
+def take_event_of_change(log_entry: LogEntry, events: list[Event]) -> Event | None:
     """Take from the list the event of the same change: by the same person, at the same time."""
     same = []
     for event in events:
-        is_near = abs(event.at - log_entry.action_time) < TOGETHER
+        is_near = abs(event.at - log_entry.action_time) < SAME_CHANGE_WITHIN
         if is_near and event.actor == log_entry.user.get_username():
             same.append(event)
     if not same:

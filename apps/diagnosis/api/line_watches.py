@@ -9,7 +9,7 @@ from rest_framework import mixins, serializers
 from apps.accounts.api import ApiViewSet, command
 from apps.accounts.models import User
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.groups.where_else import number_of_template, template_of
+from apps.diagnosis.domain.groups.where_else import hash_line, parse_line_hash
 from apps.search.domain.line_watches import (
     WatchedLine,
     unwatch_line,
@@ -62,13 +62,13 @@ class LineWatchViewSet(mixins.ListModelMixin, ApiViewSet[LineWatch]):
     @command(LineWatchWriter, LineWatchReader, code=201)
     def create(self, *, by: User, at: datetime, line: str = "", template: str = "") -> WatchedLine:
         """Watch a line. You are notified at most once an hour, of jobs that you may see."""
-        number = number_of_template(template) or template_of(line)
-        if not number:
+        line_hash = parse_line_hash(template) or hash_line(line)
+        if not line_hash:
             raise InvalidFields({"line": ["Give a line with words."]})
-        watch = watch_line(user=by, template=number, at=at)
+        watch = watch_line(user=by, line_hash=line_hash, at=at)
         return with_texts([watch], user=by)[0]
 
     @command(code=204)
     def destroy(self, watch: LineWatch, *, by: User, at: datetime) -> None:
         """Stop watching a line."""
-        unwatch_line(user=by, template=watch.unsigned_hash)
+        unwatch_line(user=by, line_hash=watch.unsigned_hash)

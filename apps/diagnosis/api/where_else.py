@@ -12,7 +12,7 @@ from apps.accounts.api import ApiRequest, ApiView
 from apps.core.api.input import checked_data
 from apps.core.api.moments import MomentField
 from apps.core.errors import InvalidFields
-from apps.diagnosis.domain.groups.where_else import template_of
+from apps.diagnosis.domain.groups.where_else import hash_line
 from apps.jobs.models import Job
 from apps.search.domain.new_lines import NewLine, new_lines
 from apps.search.domain.where_else import (
@@ -21,8 +21,8 @@ from apps.search.domain.where_else import (
     Occurrences,
     TraitComparison,
     compare,
+    count_occurrences,
     newest_jobs,
-    occurrences_of,
 )
 
 MONTH = timedelta(days=30)
@@ -51,7 +51,7 @@ class LineHourSerializer(serializers.Serializer[Hour]):
 
     start = serializers.DateTimeField()
     failed = serializers.IntegerField()
-    completed = serializers.IntegerField(source="good")
+    completed = serializers.IntegerField()
 
 
 class TraitSerializer(serializers.Serializer[LineTrait]):
@@ -99,14 +99,14 @@ class WhereElseView(ApiView):
         """Return which jobs that you may see have a line in their logs, and what they share."""
         query = checked_data(LineQuery(data=request.query_params))
         if query.get("template"):
-            number = int(query["template"], 16)
+            line_hash = int(query["template"], 16)
         else:
-            number = template_of(query.get("line", ""))
-        if not number:
+            line_hash = hash_line(query.get("line", ""))
+        if not line_hash:
             raise InvalidFields({"line": ["Give a line with words."]})
         since: datetime = query.get("since") or timezone.now() - MONTH
         stages = [query["stage"]] if query.get("stage") else []
-        occurrences = occurrences_of(number, user=request.user, since=since, stages=stages)
+        occurrences = count_occurrences(line_hash, user=request.user, since=since, stages=stages)
         comparison = (
             compare(occurrences, user=request.user)
             if occurrences.failed
@@ -117,19 +117,19 @@ class WhereElseView(ApiView):
             Job.objects.visible_to(request.user).filter(pk__in=newest).values_list("pk", flat=True)
         )
         jobs = [key for key in newest if key in visible]
-        return Response(WhereElseSerializer(_answer(number, occurrences, comparison, jobs)).data)
+        return Response(WhereElseSerializer(_answer(line_hash, occurrences, comparison, jobs)).data)
 
 
 def _answer(
-    number: int, occurrences: Occurrences, comparison: TraitComparison, jobs: list[int]
+    line_hash: int, occurrences: Occurrences, comparison: TraitComparison, jobs: list[int]
 ) -> dict[str, Any]:
     return {
-        "template": f"{number:016x}",
+        "template": f"{line_hash:016x}",
         "text": occurrences.templates[0].text if occurrences.templates else "",
         "failed": occurrences.failed,
         "failed_of": occurrences.failed_of,
-        "completed": occurrences.good,
-        "completed_of": occurrences.good_of,
+        "completed": occurrences.completed,
+        "completed_of": occurrences.completed_of,
         "comes_with_failure": occurrences.comes_with_failure,
         "first_seen": occurrences.first_seen,
         "hours": occurrences.hours,
@@ -154,7 +154,7 @@ class NewLineSerializer(serializers.Serializer[NewLine]):
     text = serializers.CharField(source="template.text")
     experiments = serializers.ListField(child=serializers.CharField())
     failed = serializers.IntegerField()
-    completed = serializers.IntegerField(source="good")
+    completed = serializers.IntegerField()
     first_seen_at = serializers.DateTimeField(source="template.first_seen_at")
     spread_at = serializers.DateTimeField(
         allow_null=True,
@@ -176,7 +176,7 @@ class NewLinesView(ApiView):
         lines = new_lines(
             user=request.user,
             since=query.get("since") or timezone.now() - DAY,
-            in_good_jobs=query["completed"],
+            in_completed_jobs=query["completed"],
         )
         first: Any = lines[:MOST_LINES]
         return Response(NewLineSerializer(first, many=True).data)

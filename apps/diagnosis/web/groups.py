@@ -30,8 +30,7 @@ from apps.core.web.errors import show_errors
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.diagnosis.domain.causes.totals import last_decided_at, totals_between
-from apps.diagnosis.domain.groups import group_list
-from apps.diagnosis.domain.groups import triage as groups
+from apps.diagnosis.domain.groups import group_list, triage
 from apps.diagnosis.domain.groups.example_log import ExampleLine, list_example_lines
 from apps.diagnosis.domain.groups.follow_ups import count_follow_ups
 from apps.diagnosis.domain.groups.profile import profile_of
@@ -85,14 +84,14 @@ class TotalsPeriod:
     end: datetime
     totals: list[QuerySet[Any]]
     hours: QuerySet[CauseTotals]
-    chosen: FailureFilters
+    filters: FailureFilters
 
     def jobs_query(self, **more: Any) -> str:
         """Return the query of the list of jobs that these totals count."""
         names = ("experiment", "cluster", "verdict", "stage", "status", "kind", "owner", "q")
         kept = {}
         for name in names:
-            if values := [value for value in self.chosen.data.getlist(name) if value]:
+            if values := [value for value in self.filters.data.getlist(name) if value]:
                 kept[name] = values
         bounds = {"start": f"{self.start:%Y-%m-%dT%H:%MZ}", "end": f"{self.end:%Y-%m-%dT%H:%MZ}"}
         return "?" + urlencode(bounds | kept | more, doseq=True)
@@ -100,76 +99,69 @@ class TotalsPeriod:
 
 def _period(request: AuthenticatedRequest) -> TotalsPeriod:
     hourly = CauseTotals.objects.visible_to(request.user)
-    chosen = FailureFilters(request.GET, hourly, request=request)
-    if chosen.is_valid():
-        hours = int(chosen.form.cleaned_data.get("hours") or 24)
-    else:
-        hours = 24
+    filters = FailureFilters(request.GET, hourly, request=request)
+    hours = 24
+    if filters.is_valid():
+        hours = int(filters.form.cleaned_data.get("hours") or 24)
     start, end = last_hours(timezone.now(), hours)
     daily = DailyCauseTotals.objects.visible_to(request.user)
     days = FailureFilters(request.GET, daily, request=request).qs
-    return TotalsPeriod(
-        start, end, totals_between(chosen.qs, days, start=start, end=end), chosen.qs, chosen
-    )
+    totals = totals_between(filters.qs, days, start=start, end=end)
+    return TotalsPeriod(start, end, totals, hours=filters.qs, filters=filters)
 
 
 @require_safe
 def failures(request: AuthenticatedRequest) -> HttpResponse:
     """Show failure groups in three sections, from totals; the period covers whole hours."""
+    now = timezone.now()
     period = _period(request)
-    names = {}
-    for name in VIEWS:
-        if name:
-            names[name] = name
-    view = (
-        read_query_or_warn(request, "view", names.get, expected=f"one of {', '.join(names)}") or ""
-    )
+    view = _read_view(request)
     sums = group_list.sums_by_group(period.totals)
-    follow_ups = count_follow_ups(
-        _verdicts_in(period, request.user), user=request.user, at=timezone.now()
-    )
-    everything = group_list.group_rows(sums, follow_ups)
-    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
-    views = {}
+    follow_ups = count_follow_ups(_verdicts_in(period, request.user), user=request.user, at=now)
+    all_rows = group_list.group_rows(sums, follow_ups)
+    midnight = timezone.localtime(now).replace(hour=0, minute=0, second=0, microsecond=0)
+    rows_by_view = {}
     for name in VIEWS:
-        views[name] = group_list.in_view(everything, name, request.user, since=midnight)
+        rows_by_view[name] = group_list.in_view(all_rows, name, request.user, since=midnight)
+
     sort = read_sort(request, COLUMNS, default=MOST_OPEN_FIRST)
-    rows = views[view]
-    if period.chosen.is_valid() and period.chosen.form.cleaned_data.get("status"):
-        rows = everything
+    rows = rows_by_view[view]
+    if period.filters.is_valid() and period.filters.form.cleaned_data.get("status"):
+        rows = all_rows
     if sort != MOST_OPEN_FIRST:
         rows = group_list.by_section(sort_rows(rows, COLUMNS, sort))
     page = Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
     group_list.add_details(page.object_list, period.totals, period.hours, end=period.end)
-    group_list.add_waits(page.object_list, timezone.now())
-    groups.hide_lines_of_others(request.user, [row.group for row in page.object_list])
+    group_list.add_waits(page.object_list, now)
+    triage.hide_lines_of_others(request.user, [row.group for row in page.object_list])
     for row in page.object_list:
         row.spark = charts.spark(
             row.hourly, sentence=f"24 hours, at most {max(row.hourly)} jobs an hour"
         )
-    may_triage = groups.find_triageable(request.user, [row.pk for row in page.object_list])
+    may_triage = triage.find_triageable(request.user, [row.pk for row in page.object_list])
+    jobs_without_group = sums.get(None, group_list.GroupSums()).jobs
     context = {
         "period": period,
-        "filter": period.chosen,
+        "filter": period.filters,
         "more_open": any(
             request.GET.get(name)
-            for name in period.chosen.filters
+            for name in period.filters.filters
             if name not in FailureFilters.FIRST
         ),
-        "facets": group_list.facets_of(period.totals, everything),
-        "views": [(name, label, len(views[name])) for name, label in VIEWS.items()],
+        "facets": group_list.facets_of(period.totals, all_rows),
+        "views": [(name, label, len(rows_by_view[name])) for name, label in VIEWS.items()],
         "view": view,
         "sort": sort,
-        "divided": group_list.sections_of(rows, page.object_list),
+        "sections": group_list.sections_of(rows, page.object_list),
         "page": page,
-        "jobs": sum(row.jobs for row in everything) + sums.get(None, [0])[0],
-        "core_seconds": sum(core_seconds for _, _, core_seconds in sums.values()),
+        "jobs": sum(row.jobs for row in all_rows) + jobs_without_group,
+        "core_seconds": sum(group_sums.core_seconds for group_sums in sums.values()),
         "query": period.jobs_query(),
         "last_decided_at": last_decided_at(),
-        "behind": collections_behind(timezone.now()),
-        "counted_until": counted_until(timezone.now()),
-        "being_counted": not rows and are_being_counted(timezone.now()),
-        "seen_at": timezone.now(),
+        "behind": collections_behind(now),
+        "counted_until": counted_until(now),
+        "being_counted": not rows and are_being_counted(now),
+        "seen_at": now,
         "mute_days": MUTE_DAYS,
         **views_context(request),
         "may_triage": may_triage,
@@ -178,27 +170,34 @@ def failures(request: AuthenticatedRequest) -> HttpResponse:
     return render(request, "diagnosis/failures.html", context)
 
 
+def _read_view(request: AuthenticatedRequest) -> str:
+    """Return the view in the query; empty for all groups, also after a warning."""
+    names = {name: name for name in VIEWS if name}
+    expected = f"one of {', '.join(names)}"
+    return read_query_or_warn(request, "view", names.get, expected=expected) or ""
+
+
 def _verdicts_in(period: TotalsPeriod, user: User) -> QuerySet[Verdict]:
     """Return the verdicts on the jobs that the totals of a period count."""
-    if not period.chosen.is_valid():
+    if not period.filters.is_valid():
         return Verdict.objects.none()
     query = QueryDict(period.jobs_query().removeprefix("?"))
     verdicts: QuerySet[Verdict] = FailedJobs(
-        query, Verdict.objects.visible_to(user), request=period.chosen.request
+        query, Verdict.objects.visible_to(user), request=period.filters.request
     ).qs
     return verdicts
 
 
-def _group(request: AuthenticatedRequest, pk: int) -> FailureGroup:
-    return get_object_or_404(groups.visible_groups(request.user), pk=pk)
+def _visible_group(request: AuthenticatedRequest, pk: int) -> FailureGroup:
+    return get_object_or_404(triage.visible_groups(request.user), pk=pk)
 
 
 @require_safe
 def group(request: AuthenticatedRequest, pk: int) -> HttpResponse:
-    return _page(request, _group(request, pk))
+    return _render_group(request, _visible_group(request, pk))
 
 
-def _page(
+def _render_group(
     request: AuthenticatedRequest, group: FailureGroup, form: GroupForm | None = None
 ) -> HttpResponse:
     hours = CauseTotals.objects.visible_to(request.user).filter(group=group)
@@ -208,22 +207,21 @@ def _page(
         .filter(group=group)
         .select_related("job__cluster", "experiment", "retried_on")
     )
-    follow_ups = count_follow_ups(verdicts, user=request.user, at=timezone.now())
+    now = timezone.now()
+    follow_ups = count_follow_ups(verdicts, user=request.user, at=now)
     [row] = group_list.group_rows(group_list.sums_by_group([days]), follow_ups)
-    _, end = last_hours(timezone.now(), group_list.SPARK_HOURS)
+    _, end = last_hours(now, group_list.SPARK_HOURS)
     group_list.add_details([row], [days], hours, end=end)
-    group_list.add_waits([row], timezone.now())
+    group_list.add_waits([row], now)
     newest = list(verdicts.order_by("-ended_at", "-pk")[:JOBS_SHOWN])
-    sees_all = groups.sees_all_of(request.user, group)
-    if not sees_all and groups.has_line_of_first_job(group):
+    sees_all = triage.sees_all_of(request.user, group)
+    if not sees_all and triage.has_line_of_first_job(group):
         group.line = ""
     example = _example(newest)
     example_lines = list_example_lines(example) if example else []
     experience = None
     if newest and group.kind == GroupKind.ERROR:
-        experience = experience_of(
-            newest[0], user=request.user, at=timezone.now(), with_itself=True
-        )
+        experience = experience_of(newest[0], user=request.user, at=now, with_itself=True)
     context = {
         "group": group,
         "service_name": name_of_service(group.service),
@@ -233,19 +231,19 @@ def _page(
         "example": example,
         "example_lines": example_lines,
         "experience": experience,
-        "make_known_url": _make_known(group, example_lines)
+        "make_known_url": _known_error_url(group, example_lines)
         if may_propose_known_errors(request.user)
         else "",
         "verdicts": newest,
         "profile": profile_of(group) if sees_all else None,
         "sees_all": sees_all,
-        "may_triage": groups.may_triage(request.user, group),
+        "may_triage": triage.may_triage(request.user, group),
         "drain_command": _drain_command(group),
         "known_error": KnownError.objects.filter(pk=group.cause).first() if group.cause else None,
         "notes": group.notes.all(),
         "events": events_of(group).order_by("-id")[:EVENTS_SHOWN],
-        "form": form or GroupForm(initial=_initial(group)),
-        "moves": _moves(group),
+        "form": form or GroupForm(initial=_initial_values(group)),
+        "moves": _status_buttons(group),
     }
     status = 200
     if form:
@@ -270,8 +268,8 @@ def _example(newest: Sequence[Verdict]) -> Verdict | None:
     """
     if not newest:
         return None
-    [(usual, _)] = Counter(verdict.cause for verdict in newest).most_common(1)
-    return next(verdict for verdict in newest if verdict.cause == usual)
+    [(usual_cause, _)] = Counter(verdict.cause for verdict in newest).most_common(1)
+    return next(verdict for verdict in newest if verdict.cause == usual_cause)
 
 
 def _drain_command(group: FailureGroup) -> str:
@@ -280,7 +278,7 @@ def _drain_command(group: FailureGroup) -> str:
     return drain_command(group.cluster, group.host, reason=f"F-{group.pk}: {group.title}")
 
 
-def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
+def _known_error_url(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> str:
     """Return the URL of a known-error form filled with the line that decided; "" without a line."""
     deciding = [line.text for line in example_lines if group.cause and line.pattern == group.cause]
     line = deciding[0] if deciding else group.line
@@ -290,7 +288,7 @@ def _make_known(group: FailureGroup, example_lines: Sequence[ExampleLine]) -> st
     return f"{reverse('diagnosis:known-error-new')}?{urlencode(query)}"
 
 
-def _initial(group: FailureGroup) -> dict[str, Any]:
+def _initial_values(group: FailureGroup) -> dict[str, Any]:
     return {
         "owner": group.owner,
         "days": MUTE_DAYS,
@@ -298,7 +296,7 @@ def _initial(group: FailureGroup) -> dict[str, Any]:
     }
 
 
-def _moves(group: FailureGroup) -> list[tuple[str, str]]:
+def _status_buttons(group: FailureGroup) -> list[tuple[str, str]]:
     """Return the buttons that are possible in the current status of a group."""
     labels = {
         GroupStatus.KNOWN: "Mark as known",
@@ -330,51 +328,52 @@ def _chart(row: group_list.GroupRow, end: datetime) -> str:
 @require_POST
 def act(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Assign a group, change its status, or add a note."""
-    group = _group(request, pk)
+    group = _visible_group(request, pk)
     form = GroupForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            _do(group, form, request.user)
+            _apply_action(group, form, request.user)
             messages.success(request, form.DONE[form.cleaned_data["do"]])
             return redirect(group)
     group.refresh_from_db()
     form.data = {**request.POST.dict(), "seen_at": group.status_at.isoformat()}
-    return _page(request, group, form)
+    return _render_group(request, group, form)
 
 
 @require_POST
 def act_on_several(request: AuthenticatedRequest) -> HttpResponse:
     """Assign, mute or resolve the selected groups; report those that cannot be changed."""
     form = GroupForm(request.POST)
-    back = request.POST.get("next", "")
-    keys = []
+    next_url = request.POST.get("next", "")
+    group_pks = []
     for pk in request.POST.getlist("group"):
         if pk.isascii() and pk.isdigit() and len(pk) < 10:
-            keys.append(int(pk))
-    chosen = groups.visible_groups(request.user).filter(pk__in=keys[:BULK]).order_by("pk")
-    if not form.is_valid() or not chosen:
+            group_pks.append(int(pk))
+    visible = triage.visible_groups(request.user)
+    selected = visible.filter(pk__in=group_pks[:BULK]).order_by("pk")
+    if not form.is_valid() or not selected:
         messages.error(
             request,
             " ".join(map(str, form.errors.get("days", []))) or "Select groups and an action.",
         )
     else:
         changed = 0
-        for group in chosen:
+        for group in selected:
             try:
-                _do(group, form, request.user)
+                _apply_action(group, form, request.user)
                 changed += 1
             except (DomainError, NotAllowed) as error:
                 messages.error(request, f"{group}: {error}")
         messages.success(request, f"{changed} group{'s' * (changed != 1)} changed.")
     hosts = {request.get_host()}
     is_ours = url_has_allowed_host_and_scheme(
-        back, allowed_hosts=hosts, require_https=request.is_secure()
+        next_url, allowed_hosts=hosts, require_https=request.is_secure()
     )
-    return redirect(back if is_ours else "diagnosis:failures")
+    return redirect(next_url if is_ours else "diagnosis:failures")
 
 
 @transaction.atomic
-def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
+def _apply_action(group: FailureGroup, form: GroupForm, user: User) -> None:
     """Perform the action of the pressed button, and save the values typed for other buttons."""
     at = timezone.now()
     data = form.cleaned_data
@@ -387,11 +386,11 @@ def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
     days = data["days"] if action == "muted" else form.typed("days")
 
     if owner:
-        groups.assign_group(group=group, owner=owner, by=user, at=at, seen_at=seen_at)
+        triage.assign_group(group=group, owner=owner, by=user, at=at, seen_at=seen_at)
         seen_at = at  # a status change below then conflicts only with changes by other users
     if days:
         until = at + timedelta(days=days)
-        groups.set_status(
+        triage.set_status(
             group=group,
             status=GroupStatus.MUTED,
             by=user,
@@ -401,8 +400,8 @@ def _do(group: FailureGroup, form: GroupForm, user: User) -> None:
         )
     elif action == "unmute":
         if not owner:  # assigning the group has already unmuted it
-            groups.unmute_group(group=group, by=user, at=at, seen_at=seen_at)
+            triage.unmute_group(group=group, by=user, at=at, seen_at=seen_at)
     elif action not in ("assign", "note"):
-        groups.set_status(group=group, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)
+        triage.set_status(group=group, status=GroupStatus(action), by=user, at=at, seen_at=seen_at)
     if action == "note" or text.strip():
-        groups.add_note(group=group, text=text, by=user, at=at)
+        triage.add_note(group=group, text=text, by=user, at=at)

@@ -19,7 +19,7 @@ from apps.core.errors import InvalidFields, NotAllowed
 from apps.core.web.errors import show_errors
 from apps.core.web.sorting import read_sort, sort_rows
 from apps.diagnosis.domain.groups.waits import name_of_service
-from apps.diagnosis.domain.groups.where_else import text_of_template
+from apps.diagnosis.domain.groups.where_else import find_template_text
 from apps.diagnosis.domain.known_errors import figures
 from apps.diagnosis.domain.known_errors.changes import (
     check_pattern,
@@ -153,7 +153,7 @@ def _initial(request: AuthenticatedRequest) -> dict[str, Any]:
         kind = VerdictKind(query["verdict"])
         initial["category"] = CATEGORY_OF_CORRECTION[kind]
         initial["advice"] = ADVICE_OF[kind]
-    template = text_of_template(query.get("template", ""), user=request.user)
+    template = find_template_text(query.get("template", ""), user=request.user)
     line = line if line.strip() else template
     if line.strip():
         regex = pattern_of_template(template) or pattern_of(line)

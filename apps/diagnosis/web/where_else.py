@@ -20,18 +20,18 @@ from apps.core.web.query import number_in, number_of, read_query_or_warn
 from apps.diagnosis.domain.groups.where_else import (
     JobHit,
     groups_of,
+    hash_line,
     job_hits,
-    number_of_template,
+    parse_line_hash,
     search_for,
-    template_of,
 )
-from apps.diagnosis.domain.reading.line_hits import SHOWN_BYTES, template_at
+from apps.diagnosis.domain.reading.line_hits import SHOWN_BYTES, line_hash_at
 from apps.diagnosis.permissions import may_propose_known_errors
 from apps.jobs.models import Job
 from apps.jobs.web.one_job import of_job
 from apps.search.domain import line_watches
 from apps.search.domain import new_lines as new_line_list
-from apps.search.domain.where_else import Occurrences, compare, occurrences_of
+from apps.search.domain.where_else import Occurrences, compare, count_occurrences
 from apps.search.models import LineTemplate
 
 #: Periods that can be chosen, in days, and the longest period with a bar for each hour.
@@ -42,21 +42,22 @@ PAGE_SIZE = 50
 _OUTCOMES = {"failed": True, "completed": False}
 
 
-def _before(text: str) -> tuple[datetime, int] | None:
-    """Return the end and the key of a job, as `more` has them; None for other texts."""
-    seconds, _, key = text.partition("-")
-    moment, job = number_of(seconds), number_of(key)
-    if moment is None or job is None or moment > 1e17:
+def _parse_before(text: str) -> tuple[datetime, int] | None:
+    """Return the end and the primary key of a job, as `more` has them; None for other texts."""
+    end_text, _, pk_text = text.partition("-")
+    microseconds = number_of(end_text)
+    job_pk = number_of(pk_text)
+    if microseconds is None or job_pk is None or microseconds > 1e17:
         return None
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=moment), job
+    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=microseconds), job_pk
 
 
 @require_safe
 def where_else(request: AuthenticatedRequest) -> HttpResponse:
     """Show which jobs wrote a line, given as text or by the hash of its template."""
     line = request.GET.get("line", "").strip()
-    template = read_query_or_warn(
-        request, "template", number_of_template, expected="16 hexadecimal digits"
+    line_hash = read_query_or_warn(
+        request, "template", parse_line_hash, expected="16 hexadecimal digits"
     )
     days = read_query_or_warn(
         request,
@@ -66,9 +67,9 @@ def where_else(request: AuthenticatedRequest) -> HttpResponse:
     )
     days = days or DEFAULT_DAYS
     context: dict[str, Any] = {"line": line, "days": days, "all_days": DAYS}
-    template = template or (template_of(line) if line else None)
-    if template:
-        context |= _answer(request, template, days)
+    line_hash = line_hash or (hash_line(line) if line else None)
+    if line_hash:
+        context |= _answer(request, line_hash, days)
     elif line:
         context["without_words"] = True
     return render(request, "diagnosis/where_else.html", context)
@@ -79,30 +80,30 @@ def where_else(request: AuthenticatedRequest) -> HttpResponse:
 def line(request: AuthenticatedRequest, job: Job) -> HttpResponse:
     """Go to the page about the line of a job's log at the byte `at`."""
     offset = number_in(request.GET, "at") or 0
-    template = template_at(job, request.GET.get("stream", ""), offset)
-    if template is None:
+    line_hash = line_hash_at(job, request.GET.get("stream", ""), offset)
+    if line_hash is None:
         messages.warning(request, "This part of the log is not kept. Paste the line instead.")
         return redirect("diagnosis:where-else")
-    return redirect(f"{reverse('diagnosis:where-else')}?template={template:016x}")
+    return redirect(f"{reverse('diagnosis:where-else')}?template={line_hash:016x}")
 
 
 @require_POST
 def watch_line(request: AuthenticatedRequest) -> HttpResponse:
     """Watch a line, given by the hash of its template, or with `do=remove` watch it no longer."""
-    number = number_of_template(request.POST.get("template", ""))
-    if number is None:
+    line_hash = parse_line_hash(request.POST.get("template", ""))
+    if line_hash is None:
         messages.error(request, "Nothing was changed. Open the line again.")
         return redirect("diagnosis:where-else")
     if request.POST.get("do") == "remove":
-        line_watches.unwatch_line(user=request.user, template=number)
+        line_watches.unwatch_line(user=request.user, line_hash=line_hash)
         messages.success(request, "You no longer watch this line.")
     else:
         with show_errors(request):
-            line_watches.watch_line(user=request.user, template=number, at=timezone.now())
+            line_watches.watch_line(user=request.user, line_hash=line_hash, at=timezone.now())
             messages.success(
                 request, "You will be notified when a job writes this line, at most once an hour."
             )
-    return redirect(f"{reverse('diagnosis:where-else')}?template={number:016x}")
+    return redirect(f"{reverse('diagnosis:where-else')}?template={line_hash:016x}")
 
 
 @require_safe
@@ -112,32 +113,32 @@ def template(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return redirect(f"{reverse('diagnosis:where-else')}?template={line_template.number}")
 
 
-def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str, Any]:
+def _answer(request: AuthenticatedRequest, line_hash: int, days: int) -> dict[str, Any]:
     outcome = read_query_or_warn(
         request,
         "outcome",
         lambda text: text if text in _OUTCOMES else None,
         expected="failed or completed",
     )
-    before = read_query_or_warn(request, "before", _before, expected="the end of a page")
+    before = read_query_or_warn(request, "before", _parse_before, expected="the end of a page")
     stages = request.GET.getlist("stage")
-    occurrences = occurrences_of(
-        template,
+    occurrences = count_occurrences(
+        line_hash,
         user=request.user,
         since=timezone.now() - timedelta(days=days),
         stages=stages,
     )
     failed = _OUTCOMES[outcome] if outcome else None
     hits, next_before = job_hits(
-        occurrences, template, user=request.user, failed=failed, before=before
+        occurrences, line_hash, user=request.user, failed=failed, before=before
     )
     more = ""
     if next_before:
-        ended_at, job = next_before
-        more = f"{int(ended_at.timestamp()) * 1_000_000 + ended_at.microsecond}-{job}"
+        ended_at, job_pk = next_before
+        more = f"{int(ended_at.timestamp()) * 1_000_000 + ended_at.microsecond}-{job_pk}"
     context = {
         "occurrences": occurrences,
-        "template": f"{template:016x}",
+        "template": f"{line_hash:016x}",
         "text": occurrences.templates[0].text if occurrences.templates else "",
         "outcome": outcome or "",
         "stages": stages,
@@ -147,7 +148,7 @@ def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str
         "may_propose": may_propose_known_errors(request.user),
     }
     if occurrences.templates:
-        context |= _actions(request, template, occurrences.templates[0].text, hits)
+        context |= _actions(request, line_hash, occurrences.templates[0].text, hits)
     if occurrences.hours:
         context |= {
             "chart": _chart(occurrences, days),
@@ -158,7 +159,7 @@ def _answer(request: AuthenticatedRequest, template: int, days: int) -> dict[str
 
 
 def _actions(
-    request: AuthenticatedRequest, template: int, text: str, hits: Sequence[JobHit]
+    request: AuthenticatedRequest, line_hash: int, text: str, hits: Sequence[JobHit]
 ) -> dict[str, Any]:
     """Return what the buttons of a line need: an example of it, its search, whether it is watched.
 
@@ -171,7 +172,7 @@ def _actions(
         "example_line": "" if is_cut else example,
         "search_url": f"{reverse('portal:text-search')}?{urlencode({'q': str(search)})}",
         "is_searchable": bool(search.texts),
-        "is_watched": line_watches.is_watched(user=request.user, template=template),
+        "is_watched": line_watches.is_watched(user=request.user, line_hash=line_hash),
     }
 
 
@@ -199,12 +200,14 @@ def _chart(occurrences: Occurrences, days: int) -> str:
     start = bars[0].start
     while start <= bars[-1].start:
         bar = by_start.get(start)
-        values = (bar.failed, bar.good) if bar else (0, 0)
+        values = (bar.failed, bar.completed) if bar else (0, 0)
         shown = start.astimezone(UTC) if heading == "Day" else timezone.localtime(start)
         bins.append(charts.Bin(f"{shown:{label}}", values))
         start += step
     series = [charts.Series("failed", "down"), charts.Series("completed", "up")]
-    sentence = f"{occurrences.failed} failed and {occurrences.good} completed jobs have the line"
+    sentence = (
+        f"{occurrences.failed} failed and {occurrences.completed} completed jobs have the line"
+    )
     return charts.bars(
         bins, series, sentence=sentence, heading=heading, ticks=charts.edge_ticks(bins, most=6)
     )
@@ -220,18 +223,18 @@ def new_lines(request: AuthenticatedRequest) -> HttpResponse:
         expected="1 or 7",
     )
     days = days or 1
-    in_good_jobs = request.GET.get("good") == "yes"
+    in_completed_jobs = request.GET.get("good") == "yes"
     lines = new_line_list.new_lines(
         user=request.user,
         since=timezone.now() - timedelta(days=days),
-        in_good_jobs=in_good_jobs,
+        in_completed_jobs=in_completed_jobs,
     )
     shows_all = request.GET.get("all") == "yes"
     telling = [line for line in lines if line.spread_at or line.template.names_error]
     page = Paginator(lines if shows_all else telling, PAGE_SIZE).get_page(request.GET.get("page"))
     context = {
         "days": days,
-        "in_good_jobs": in_good_jobs,
+        "in_completed_jobs": in_completed_jobs,
         "page": page,
         "shows_all": shows_all,
         "others": len(lines) - len(telling),

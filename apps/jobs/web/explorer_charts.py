@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from django.urls import reverse_lazy
@@ -62,7 +62,22 @@ def axis_unit(measure: Measure) -> str:
     return {"%": "%", "s": "minutes"}.get(measure.unit, "")
 
 
-def over_time(
+class LegendEntry(NamedTuple):
+    """A series of a chart: its name, the kind that gives its colour, and its total as text."""
+
+    name: str
+    kind: str
+    total: str
+
+
+class ChartOverTime(NamedTuple):
+    """A chart of a measure over time, and its legend; the legend is empty without a dimension."""
+
+    chart: SafeString
+    legend: list[LegendEntry]
+
+
+def chart_over_time(
     question: Question,
     steps: Mapping[int, Sequence[AnswerRow]],
     *,
@@ -70,8 +85,8 @@ def over_time(
     dimension: str,
     rate: str = "failure rate",
     is_log: bool = False,
-) -> tuple[SafeString, list[tuple[str, str, str]]]:
-    """Return the chart of a measure over time, and its legend: name, kind and value by series.
+) -> ChartOverTime:
+    """Draw a measure over time, with a series for each value of a dimension.
 
     An empty `rate` hides the panel of the failure rate. `is_log` makes the scale logarithmic,
     without a dimension only.
@@ -115,14 +130,12 @@ def over_time(
         rate=rate,
         is_log=is_log,
     )
-    if not dimension:
-        return chart, []
-    legend = [
-        (line.name, line.kind, value_text(totals[line.name], measure))
-        for line in series
-        if line.name in totals
-    ]
-    return chart, legend
+    legend = []
+    for line in series:
+        if dimension and line.name in totals:
+            total = value_text(totals[line.name], measure)
+            legend.append(LegendEntry(line.name, line.kind, total))
+    return ChartOverTime(chart, legend)
 
 
 def _tick_label(start: datetime, step: int) -> str:

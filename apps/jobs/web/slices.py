@@ -31,7 +31,7 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
     jobs = slice_of(kind, name, user=request.user, since=since, until=until)
     if jobs is None:
         raise Http404
-    chart, legend = charts.over_time(
+    over_time = charts.chart_over_time(
         jobs.question, jobs.steps, step=jobs.step_hours, dimension="verdict"
     )
     columns, rows = with_columns(jobs.newest)
@@ -41,8 +41,8 @@ def show_slice(request: AuthenticatedRequest, kind: SliceKind, name: str) -> Htt
         "periods": PERIOD_LABELS,
         "all_query": job_list_query(jobs.question),
         "failed_query": job_list_query(jobs.question, failed=True),
-        "chart": chart,
-        "legend": legend,
+        "chart": over_time.chart,
+        "legend": over_time.legend,
         "tables": [_table(answer) for answer in jobs.tables],
         "columns": columns,
         "rows": rows,

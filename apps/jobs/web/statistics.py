@@ -1,7 +1,7 @@
 """The statistics explorer: one question per URL, with chart, table, heat maps, ledger and CSV."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.http import HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
@@ -63,19 +63,29 @@ _FIELDS = {
 }
 #: Measures of which presets show the smallest values first.
 _WORST_IS_LOWEST = ("cpu_efficiency",)
-#: Presets: name, measure, dimensions, period. They show the worst first.
+
+
+class Preset(NamedTuple):
+    """A question that the page offers. It shows the worst rows first."""
+
+    name: str
+    measure: str
+    dimensions: tuple[str, ...]
+    period: str
+
+
 PRESETS = (
-    ("Wasted hours", "wasted_core_hours", ("verdict", "cause"), "7d"),
-    ("Failures", "failures", ("verdict", "cause"), "7d"),
-    ("Exit codes by day", "jobs", ("exit_code", "signal"), "24h"),
-    ("Site and request", "failure_rate", ("site", "request"), "7d"),
-    ("CPU models", "cpu_efficiency", ("stage", "release", "cpu_model"), "30d"),
-    ("Black-hole hosts", "failure_rate", ("host",), "7d"),
-    ("Slow jobs", "wall_time", ("stage", "release"), "7d"),
-    ("Efficiency", "cpu_efficiency", ("request", "stage"), "7d"),
-    ("Queue time", "queue_time", ("cluster", "hour"), "7d"),
-    ("Memory", "memory", ("request", "stage"), "7d"),
-    ("Users", "wasted_core_hours", ("user",), "7d"),
+    Preset("Wasted hours", "wasted_core_hours", ("verdict", "cause"), "7d"),
+    Preset("Failures", "failures", ("verdict", "cause"), "7d"),
+    Preset("Exit codes by day", "jobs", ("exit_code", "signal"), "24h"),
+    Preset("Site and request", "failure_rate", ("site", "request"), "7d"),
+    Preset("CPU models", "cpu_efficiency", ("stage", "release", "cpu_model"), "30d"),
+    Preset("Black-hole hosts", "failure_rate", ("host",), "7d"),
+    Preset("Slow jobs", "wall_time", ("stage", "release"), "7d"),
+    Preset("Efficiency", "cpu_efficiency", ("request", "stage"), "7d"),
+    Preset("Queue time", "queue_time", ("cluster", "hour"), "7d"),
+    Preset("Memory", "memory", ("request", "stage"), "7d"),
+    Preset("Users", "wasted_core_hours", ("user",), "7d"),
 )
 
 
@@ -139,22 +149,30 @@ def explorer(request: AuthenticatedRequest) -> HttpResponse:
             (_FIELDS.get(name) or DIMENSIONS[name], problem)
             for name, problem in parsed.problems.items()
         ],
-        "chips": list(_chips(request.GET, question, source)),
-        "presets": _presets(question),
+        "filter_chips": list(_filter_chips(request.GET, question, source)),
+        "presets": _preset_links(question),
         **(_charts(source, question, answer) if answer.all.jobs else {}),
     }
     return render(request, "jobs/statistics.html", context, status=400 if parsed.problems else 200)
 
 
-def _presets(question: Question) -> list[tuple[str, str, bool]]:
-    """Return name and query of each preset, and whether it is the question shown."""
-    presets = []
-    for name, measure, by, period in PRESETS:
-        is_shown = (measure, by) == (question.measure.name, question.by)
+class PresetLink(NamedTuple):
+    """A link to a preset; `is_shown` if the page shows its answer."""
+
+    name: str
+    query: str
+    is_shown: bool
+
+
+def _preset_links(question: Question) -> list[PresetLink]:
+    links = []
+    for preset in PRESETS:
         # Of an efficiency, the lowest is the worst.
-        order = {"sort": "value"} if measure in _WORST_IS_LOWEST else {}
-        presets.append((name, charts.address_of(measure, by, period=period, **order), is_shown))
-    return presets
+        order = {"sort": "value"} if preset.measure in _WORST_IS_LOWEST else {}
+        query = charts.address_of(preset.measure, preset.dimensions, period=preset.period, **order)
+        is_shown = (preset.measure, preset.dimensions) == (question.measure.name, question.by)
+        links.append(PresetLink(preset.name, query, is_shown))
+    return links
 
 
 def _names_without_data(question: Question, rows: Sequence[AnswerRow]) -> list[str]:
@@ -190,12 +208,14 @@ def _charts(source: "Explorer", question: Question, answer: Answer) -> dict[str,
         dimension = "verdict" if "verdict" in question.by else question.by[0]
     steps = source.series(question, step_hours=step, dimension=dimension)
     is_log = question.measure.unit == "s" and _spread_widely(steps, question)
-    chart, legend = charts.over_time(question, steps, step=step, dimension=dimension, is_log=is_log)
+    over_time = charts.chart_over_time(
+        question, steps, step=step, dimension=dimension, is_log=is_log
+    )
 
     context: dict[str, Any] = {
-        "chart": chart,
+        "chart": over_time.chart,
         "chart_is_log": is_log,
-        "legend": legend,
+        "legend": over_time.legend,
         "step": charts.STEP_NAMES[step],
     }
     context["unit"] = charts.axis_unit(question.measure)
@@ -232,9 +252,7 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
             "kind": "unknown" if name == NO_VALUE["verdict"] else name,
             "seconds": sum(row.wasted_core_seconds for row in rows),
             "failed": sum(row.failed for row in rows),
-            "rows": [
-                (row, _cause_of(row), job_list_query(by_cause, row, failed=True)) for row in rows
-            ],
+            "rows": [_ledger_row(row, by_cause) for row in rows],
         }
         entries.append(entry)
 
@@ -248,6 +266,14 @@ def _ledger(source: "Explorer", question: Question) -> dict[str, Any]:
         "useful": total.core_seconds - total.wasted_core_seconds - total.interrupted_core_seconds,
         "accounted": accounted,
         "difference": None if accounted is None else accounted - total.core_seconds,
+    }
+
+
+def _ledger_row(row: AnswerRow, by_cause: Question) -> dict[str, Any]:
+    return {
+        "figures": row,
+        "cause": _cause_of(row),
+        "failed_query": job_list_query(by_cause, row, failed=True),
     }
 
 
@@ -333,21 +359,25 @@ def _shown(
     }
 
 
-def _chips(
+class FilterChip(NamedTuple):
+    """A filter of the question; `query` is the query without this filter."""
+
+    dimension: str
+    values: str
+    query: str
+
+
+def _filter_chips(
     values: QueryDict, question: Question, source: "Explorer"
-) -> Iterator[tuple[str, str, str]]:
-    """Yield name, values and removal URL of each filter."""
+) -> Iterator[FilterChip]:
+    """Yield the filters of the question."""
     for name, texts in question.filters.items():
-        rest = values.copy()
-        rest.pop(name)
+        other_filters = values.copy()
+        other_filters.pop(name)
         shown = [NO_VALUE.get(name, NO_DATA) if text == NONE else text for text in texts]
         if name == "experiment":
             shown = [source.name_of_experiment(text) for text in shown]
-        yield (
-            DIMENSIONS[name],
-            ", ".join(shown),
-            "?" + rest.urlencode(),
-        )
+        yield FilterChip(DIMENSIONS[name], ", ".join(shown), "?" + other_filters.urlencode())
 
 
 def _with_filter(values: QueryDict) -> QueryDict:

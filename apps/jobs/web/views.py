@@ -181,9 +181,9 @@ def _queue_times(user: User, at: datetime) -> dict[str, Any]:
         ]
 
     is_log = spans_powers(medians.values())
-    chart, _ = charts.over_time(question, steps, step=1, dimension="", rate="", is_log=is_log)
+    trend = charts.chart_over_time(question, steps, step=1, dimension="", rate="", is_log=is_log)
     return {
-        "trend": chart if medians else "",
+        "trend": trend.chart if medians else "",
         "trend_is_log": is_log,
         "trend_unit": charts.axis_unit(question.measure),
         "trend_days": _TREND.days,

@@ -17,6 +17,7 @@ from apps.core.models import Event
 from apps.diagnosis.domain.groups.triage import visible_groups
 from apps.notifications.domain.mail import mail_is_configured
 from apps.notifications.domain.preferences import hours_of, rules_of
+from apps.notifications.domain.quiet_hours import Hours
 from apps.notifications.domain.recipients import concerned_by_message
 from apps.notifications.domain.targets import Recipients, kind_of_target
 from apps.notifications.enums import Channel, When
@@ -29,9 +30,9 @@ from apps.search.models import LineTemplate
 #: The kind of messages to the liaisons of an experiment, whatever they are about.
 MESSAGE = "experiment.notified"
 #: Events about the text of a comment.
-_WITH_TEXT = frozenset({"request.commented", "request.comment_edited"})
-#: Events whose `new` is the state in which someone is to act.
-_OF_STATE = frozenset({"request.pass", "request.return", "request.request_changes"})
+_COMMENT_EVENTS = frozenset({"request.commented", "request.comment_edited"})
+#: Events that move a request to a state in which someone has to act: their `new`.
+_MOVES_TO_ACT_ON = frozenset({"request.pass", "request.return", "request.request_changes"})
 #: The count beside “Notifications” stops here.
 MAX_COUNT = 100
 
@@ -66,7 +67,7 @@ def with_texts(notifications: Sequence[Notification]) -> Sequence[Notification]:
     comments = {
         notification.pk: notification.event.data.get("comment")
         for notification in notifications
-        if notification.event.kind in _WITH_TEXT
+        if notification.event.kind in _COMMENT_EVENTS
     }
     texts: dict[int, str] = {}
     if comments:
@@ -79,21 +80,24 @@ def with_texts(notifications: Sequence[Notification]) -> Sequence[Notification]:
 
 
 def select_unread(notifications: QuerySet[Notification]) -> QuerySet[Notification]:
-    """Return those that are not read, without calls to act that nobody needs to follow any more.
+    """Return the notifications that are not read, without outdated calls to act on a request.
 
-    The request has left the state that it was in, or needs no attention any more.
+    A call is outdated if the request has left the state that it is about, or needs no attention
+    any more.
     """
-    in_state = Q(event__kind__in=_OF_STATE) & ~Q(request__state=F("event__new"))
-    needs = Exists(Attention.objects.filter(request=OuterRef("request")))
+    needs_attention = Exists(Attention.objects.filter(request=OuterRef("request")))
+    has_moved_on = Q(event__kind__in=_MOVES_TO_ACT_ON) & ~Q(request__state=F("event__new"))
+    is_attended = Q(event__kind__in=EVENTS.values()) & ~Q(needs_attention)
+
     # A reminder is of a state, or of a kind of attention.
-    of_attention = Q(event__data__state__in=AttentionKind.values)
-    in_other_state = ~Q(request__state=KeyTextTransform("state", "event__data"))
-    reminded = Q(event__kind="request.reminder") & (
-        of_attention & ~Q(needs) | ~of_attention & in_other_state
+    is_of_attention = Q(event__data__state__in=AttentionKind.values)
+    is_of_other_state = ~Q(request__state=KeyTextTransform("state", "event__data"))
+    is_late_reminder = Q(event__kind="request.reminder") & (
+        is_of_attention & ~Q(needs_attention) | ~is_of_attention & is_of_other_state
     )
-    marked = Q(event__kind__in=EVENTS.values()) & ~Q(needs)
-    is_over = Q(group=Group.TURN, request__isnull=False) & (in_state | reminded | marked)
-    return notifications.filter(read_at=None).exclude(is_over)
+    is_call = Q(group=Group.TURN, request__isnull=False)
+    is_outdated = is_call & (has_moved_on | is_late_reminder | is_attended)
+    return notifications.filter(read_at=None).exclude(is_outdated)
 
 
 def unread_count(user: User) -> int:
@@ -112,65 +116,81 @@ def notify(*, event: Event) -> int:
     Return the number of users notified: each once, however many requests a hold is over.
     Idempotent; does nothing if what it is about is gone.
     """
-    target = target_of(event)
-    kind = kind_of_target(target)
     if event.kind == MESSAGE:
         return _notify(event, Recipients(concerned_by_message(event)))
+    target = target_of(event)
+    kind = kind_of_target(target)
     if kind is None or not kind.events:
         return 0
-    about = {kind.column: target} if kind.column else {}
-    return _notify(event, kind.recipients(event, target), **about)
+    columns = {kind.column: target} if kind.column else {}
+    return _notify(event, kind.recipients(event, target), **columns)
 
 
-def _notify(event: Event, concerned: Recipients, **about: Any) -> int:
+def _notify(event: Event, recipients: Recipients, **columns: Any) -> int:
     notified = set(Notification.objects.filter(event=event).values_list("user_id", flat=True))
-    new = concerned.groups.keys() - notified
-    users = User.objects.filter(pk__in=new, is_active=True).order_by("pk")
+    new_pks = recipients.groups.keys() - notified
+    users = User.objects.filter(pk__in=new_pks, is_active=True).order_by("pk")
     group_by_user = {
-        user: concerned.groups[user.pk] for user in users.select_related("notification_preferences")
+        user: recipients.groups[user.pk]
+        for user in users.select_related("notification_preferences")
     }
-    notify_users(event, group_by_user, **about)
-    hooks = Webhook.objects.filter(experiment__in=concerned.experiments, enabled=True)
-    _queue_calls([_call(event, hook) for hook in hooks])
+    notify_users(event, group_by_user, **columns)
+    webhooks = Webhook.objects.filter(experiment__in=recipients.experiment_pks, enabled=True)
+    _queue_calls([_call(event, webhook, event.at) for webhook in webhooks])
     return len(group_by_user)
 
 
-def notify_users(event: Event, users: Mapping[User, Group], **about: Any) -> None:
-    """Create notifications, the mails sent immediately, and the calls of the users' webhooks."""
-    rules, quiet = rules_of(users), {user.pk: hours_of(user) for user in users}
-    hooks: dict[int | None, list[Webhook]] = {}
-    for hook in Webhook.objects.filter(user__in=users, enabled=True):
-        hooks.setdefault(hook.user_id, []).append(hook)
-    rows, calls = [], []
-    for user, group in users.items():
-        notification = Notification(user=user, event=event, group=group, at=event.at, **about)
-        when = (
-            rules[user.pk][Channel.MAIL, group]
-            if mail_is_configured() and user.email
-            else When.NEVER
-        )
-        if when == When.DIGEST:
-            notification.digest_at = quiet[user.pk].next_digest(event.at)
-        elif when == When.NOW:
-            due = quiet[user.pk].allowed(event.at)
-            notification.message = Message(
-                channel=Channel.MAIL, user=user, event=event, created_at=event.at, due_at=due
-            )
-        rows.append(notification)
+def notify_users(event: Event, group_by_user: Mapping[User, Group], **columns: Any) -> None:
+    """Create notifications, the mails sent immediately, and the calls of the users' webhooks.
+
+    `columns` are fields of `Notification`, such as the request that the event is about.
+    """
+    rules = rules_of(group_by_user)
+    webhooks: dict[int | None, list[Webhook]] = {}
+    for webhook in Webhook.objects.filter(user__in=group_by_user, enabled=True):
+        webhooks.setdefault(webhook.user_id, []).append(webhook)
+
+    notifications = []
+    calls = []
+    for user, group in group_by_user.items():
+        hours = hours_of(user)
+        notification = Notification(user=user, event=event, group=group, at=event.at, **columns)
+        if mail_is_configured() and user.email:
+            _plan_mail(notification, rules[user.pk][Channel.MAIL, group], hours)
+        notifications.append(notification)
         if rules[user.pk][Channel.WEBHOOK, group] == When.NOW:
-            due = quiet[user.pk].allowed(event.at)
-            calls += [_call(event, hook, due) for hook in hooks.get(user.pk, [])]
+            due_at = hours.allowed(event.at)
+            calls += [_call(event, webhook, due_at) for webhook in webhooks.get(user.pk, [])]
+
     Message.objects.bulk_create(
-        notification.message for notification in rows if notification.message
+        notification.message for notification in notifications if notification.message
     )
-    Notification.objects.bulk_create(rows)
+    Notification.objects.bulk_create(notifications)
     _queue_calls(calls)
 
 
-def _call(event: Event, hook: Webhook, due_at: datetime | None = None) -> Message:
-    due = due_at or event.at
+def _plan_mail(notification: Notification, when: When, hours: Hours) -> None:
+    """Give a notification its mail or the time of its digest, unsaved."""
+    event = notification.event
+    if when == When.DIGEST:
+        notification.digest_at = hours.next_digest(event.at)
+    elif when == When.NOW:
+        notification.message = Message(
+            channel=Channel.MAIL,
+            user=notification.user,
+            event=event,
+            created_at=event.at,
+            due_at=hours.allowed(event.at),
+        )
+
+
+def _call(event: Event, webhook: Webhook, due_at: datetime) -> Message:
     return Message(
-        channel=Channel.WEBHOOK, webhook=hook, event=event, created_at=event.at, due_at=due
+        channel=Channel.WEBHOOK,
+        webhook=webhook,
+        event=event,
+        created_at=event.at,
+        due_at=due_at,
     )
 
 

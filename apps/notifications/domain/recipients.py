@@ -1,6 +1,9 @@
-"""Recipients of an event: the users whom it concerns, each with the group of events."""
+"""Recipients of an event: the users whom it concerns, each with the group of events.
 
-from collections.abc import Mapping
+Users and experiments are primary keys throughout.
+"""
+
+from collections.abc import Iterable, Mapping
 
 from django.db.models import Q
 
@@ -27,32 +30,40 @@ def concerned_by(event: Event, request: Request) -> dict[int, Group]:
 
     The actor and users who muted the request are left out.
     """
-    reasons: dict[int, set[Audience]] = {}
-    for reason, people in _candidates(event, request).items():
-        for pk in people:
-            reasons.setdefault(pk, set()).add(reason)
-    for pk in Follow.objects.filter(request=request, level=Level.MUTED).values_list(
-        "user_id", flat=True
-    ):
-        reasons.pop(pk, None)
-    return _groups(event, reasons)
+    audiences = _audiences_by_user(_users_by_audience(event, request))
+    muted = Follow.objects.filter(request=request, level=Level.MUTED)
+    for user_pk in muted.values_list("user_id", flat=True):
+        audiences.pop(user_pk, None)
+    return _groups(event, audiences)
 
 
-def _groups(event: Event, reasons: Mapping[int, set[Audience]]) -> dict[int, Group]:
-    """Return the group of each user to notify: the first that applies.
+def _audiences_by_user(
+    users_by_audience: Mapping[Audience, Iterable[int]],
+) -> dict[int, set[Audience]]:
+    """Return the audiences that each user belongs to."""
+    audiences: dict[int, set[Audience]] = {}
+    for audience, user_pks in users_by_audience.items():
+        for user_pk in user_pks:
+            audiences.setdefault(user_pk, set()).add(audience)
+    return audiences
 
-    Who caused the event is not notified.
+
+def _groups(event: Event, audiences: Mapping[int, set[Audience]]) -> dict[int, Group]:
+    """Return the group of each user to notify, given the audiences that each belongs to.
+
+    A user gets the first group that applies. The user who caused the event is not notified.
     """
     actors = set(User.objects.filter(username=event.actor).values_list("pk", flat=True))
     group_by_audience = kind_of(event).notifies
 
     first_groups: dict[int, Group] = {}
-    for user, audiences in reasons.items():
-        groups = [
-            group_by_audience[audience] for audience in audiences if audience in group_by_audience
-        ]
-        if groups and user not in actors:
-            first_groups[user] = min(groups, key=list(Group).index)
+    for user_pk, audiences_of_user in audiences.items():
+        groups = []
+        for audience in audiences_of_user:
+            if audience in group_by_audience:
+                groups.append(group_by_audience[audience])
+        if groups and user_pk not in actors:
+            first_groups[user_pk] = min(groups, key=list(Group).index)
     return first_groups
 
 
@@ -62,27 +73,31 @@ def concerned_by_hold(event: Event, hold: Hold) -> tuple[dict[int, Group], set[i
     Each user counts once for all requests that the user has not muted. A constant number of
     queries.
     """
-    under = requests_under(hold)
-    rows = list(under.values_list("pk", "experiment_id", "created_by_id", "submitted_by_id"))
+    requests = requests_under(hold)
+    rows = list(requests.values_list("pk", "experiment_id", "created_by_id", "submitted_by_id"))
     liaisons = _liaisons_by_experiment()
-    follows: dict[str, dict[int, set[int]]] = {level: {} for level in Level.values}
-    for level, pk, user in Follow.objects.filter(request__in=under).values_list(
-        "level", "request_id", "user_id"
-    ):
-        follows[level].setdefault(pk, set()).add(user)
-    reasons: dict[int, set[Audience]] = {}
-    for pk, experiment, *requesters in rows:
-        people = {
-            Audience.REQUESTER: {user for user in requesters if user is not None},
-            Audience.LIAISONS: liaisons.get(experiment, set()) | liaisons.get(None, set()),
-            Audience.WATCHERS: follows[Level.WATCHING].get(pk, set()),
-        }
-        for reason, users in people.items():
-            for user in users - follows[Level.MUTED].get(pk, set()):
-                reasons.setdefault(user, set()).add(reason)
-    for user in _named(event):
-        reasons.setdefault(user, set()).add(Audience.MENTIONED)
-    return _groups(event, reasons), {experiment for _, experiment, *_ in rows}
+    watching: dict[int, set[int]] = {}
+    muted: dict[int, set[int]] = {}
+    follows = Follow.objects.filter(request__in=requests)
+    for level, request_pk, user_pk in follows.values_list("level", "request_id", "user_id"):
+        users_by_request = watching if level == Level.WATCHING else muted
+        users_by_request.setdefault(request_pk, set()).add(user_pk)
+
+    experiment_pks = set()
+    users_by_audience: dict[Audience, set[int]] = {
+        Audience.REQUESTER: set(),
+        Audience.LIAISONS: set(),
+        Audience.WATCHERS: set(),
+    }
+    for request_pk, experiment_pk, *requesters in rows:
+        experiment_pks.add(experiment_pk)
+        muted_here = muted.get(request_pk, set())
+        liaisons_here = liaisons.get(experiment_pk, set()) | liaisons.get(None, set())
+        users_by_audience[Audience.REQUESTER] |= set(requesters) - muted_here - {None}
+        users_by_audience[Audience.LIAISONS] |= liaisons_here - muted_here
+        users_by_audience[Audience.WATCHERS] |= watching.get(request_pk, set()) - muted_here
+    users_by_audience[Audience.MENTIONED] = _mentioned_users(event)
+    return _groups(event, _audiences_by_user(users_by_audience)), experiment_pks
 
 
 def concerned_by_failures(
@@ -106,65 +121,65 @@ def concerned_by_failures(
     if isinstance(target, WeeklyReport | LineTemplate) and target.experiment_id is not None:
         users_by_audience[Audience.LIAISONS] = _liaisons_of_all({target.experiment_id})
 
-    reasons: dict[int, set[Audience]] = {}
-    for audience, users in users_by_audience.items():
-        for user in users:
-            reasons.setdefault(user, set()).add(audience)
-    return _groups(event, reasons)
+    return _groups(event, _audiences_by_user(users_by_audience))
 
 
 def concerned_by_message(event: Event) -> dict[int, Group]:
     """Return the users to whom a message was sent, or who watch a line, with their group."""
-    return _groups(event, {user: {Audience.MENTIONED} for user in _named(event)})
+    return _groups(event, _audiences_by_user({Audience.MENTIONED: _mentioned_users(event)}))
 
 
 def concerned_by_proposal(
     event: Event, proposal: KnownErrorChange | ExperimentPack
 ) -> dict[int, Group]:
     """Return who decides on a proposed known error or pack, and its author, with their group."""
-    reasons = _editors_of_catalogue()
-    for pk in User.objects.filter(username=proposal.by).values_list("pk", flat=True):
-        reasons.setdefault(pk, set()).add(Audience.REQUESTER)
-    return _groups(event, reasons)
+    authors = User.objects.filter(username=proposal.by).values_list("pk", flat=True)
+    users_by_audience = {
+        Audience.APPROVERS: _editors_of_catalogue(),
+        Audience.REQUESTER: set(authors),
+    }
+    return _groups(event, _audiences_by_user(users_by_audience))
 
 
 def concerned_by_catalogue(event: Event) -> dict[int, Group]:
     """Return who may change known errors, with their group."""
-    return _groups(event, _editors_of_catalogue())
+    return _groups(event, _audiences_by_user({Audience.APPROVERS: _editors_of_catalogue()}))
 
 
 def concerned_by_rule(event: Event, rule: RecoveryRule) -> dict[int, Group]:
     """Return who may let a recovery rule act, with their group."""
     is_of_rule = Q(experiment=None) | Q(experiment=rule.experiment_id)
     approvers = Membership.objects.filter(is_of_rule, role__in=[Role.APPROVER, Role.ADMIN])
-    users = approvers.values_list("user_id", flat=True)
-    return _groups(event, {pk: {Audience.APPROVERS} for pk in users})
+    user_pks = set(approvers.values_list("user_id", flat=True))
+    return _groups(event, _audiences_by_user({Audience.APPROVERS: user_pks}))
 
 
-def _editors_of_catalogue() -> dict[int, set[Audience]]:
-    """Return the approvers and admins of the OPG as the approvers of a change."""
+def _editors_of_catalogue() -> set[int]:
+    """Return the approvers and admins of the OPG, who decide on changes of known errors."""
     editors = Membership.objects.filter(role__in=[Role.APPROVER, Role.ADMIN], experiment=None)
-    return {pk: {Audience.APPROVERS} for pk in editors.values_list("user_id", flat=True)}
+    return set(editors.values_list("user_id", flat=True))
 
 
-def _liaisons_of_all(experiments: set[int | None]) -> set[int]:
+def _liaisons_of_all(experiment_pks: set[int | None]) -> set[int]:
     """Return the users who are liaisons of every one of these experiments."""
-    if not experiments or None in experiments:
+    if not experiment_pks or None in experiment_pks:
         return set()
     liaisons = _liaisons_by_experiment()
-    return set.intersection(*(liaisons.get(experiment, set()) for experiment in experiments))
+    return set.intersection(
+        *(liaisons.get(experiment_pk, set()) for experiment_pk in experiment_pks)
+    )
 
 
 def _liaisons_by_experiment() -> dict[int | None, set[int]]:
     """Return the liaisons of each experiment; liaisons of all experiments are under None."""
     liaisons: dict[int | None, set[int]] = {}
     memberships = Membership.objects.filter(role=Role.LIAISON)
-    for experiment, user in memberships.values_list("experiment_id", "user_id"):
-        liaisons.setdefault(experiment, set()).add(user)
+    for experiment_pk, user_pk in memberships.values_list("experiment_id", "user_id"):
+        liaisons.setdefault(experiment_pk, set()).add(user_pk)
     return liaisons
 
 
-def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
+def _users_by_audience(event: Event, request: Request) -> dict[Audience, set[int]]:
     """Return the users of each audience of a request, whether the event notifies it or not."""
     requester = {pk for pk in (request.created_by_id, request.submitted_by_id) if pk is not None}
     here = Q(experiment=request.experiment_id) | Q(experiment=None)
@@ -181,24 +196,24 @@ def _candidates(event: Event, request: Request) -> dict[Audience, set[int]]:
         Audience.APPROVERS: members.get(Role.APPROVER, set()) - requester,
         Audience.SIGNERS: signers,
         Audience.WATCHERS: set(watching.values_list("user_id", flat=True)),
-        Audience.MENTIONED: _named(event),
+        Audience.MENTIONED: _mentioned_users(event),
     }
 
 
-def _named(event: Event) -> set[int]:
+def _mentioned_users(event: Event) -> set[int]:
     """Return the users whom an event names: mentioned or reminded."""
     data = event.data if isinstance(event.data, dict) else {}
-    named = data.get(kind_of(event).mentions)
-    if not named or not isinstance(named, list):
+    usernames = data.get(kind_of(event).mentions)
+    if not usernames or not isinstance(usernames, list):
         return set()
-    users = User.objects.filter(username__in=[str(name) for name in named])
+    users = User.objects.filter(username__in=[str(username) for username in usernames])
     return set(users.values_list("pk", flat=True))
 
 
 def _signers(event: Event, request: Request) -> set[int]:
     """Return the users who can give a missing signature, including deputies."""
     missing = [slot.group for slot in slots_of(request) if slot.signature is None]
-    users: set[int] = set()
+    user_pks: set[int] = set()
     for rights in possible_signers(missing, approval_facts(request), event.at).values():
-        users.update(right.user.pk for right in rights)
-    return users
+        user_pks.update(right.user.pk for right in rights)
+    return user_pks

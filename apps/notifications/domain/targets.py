@@ -39,10 +39,13 @@ from apps.statusboard.models import Incident
 
 @dataclass(frozen=True)
 class Recipients:
-    """The users to notify with their group, and the experiments whose webhooks are called."""
+    """The users to notify with their group, and the experiments whose webhooks are called.
+
+    Users and experiments are given by their primary keys.
+    """
 
     groups: Mapping[int, Group] = field(default_factory=dict)
-    experiments: frozenset[int] = frozenset()
+    experiment_pks: frozenset[int] = frozenset()
 
 
 class TargetKind:
@@ -92,8 +95,8 @@ class HoldTarget(TargetKind):
     column = "hold"
 
     def recipients(self, event: Event, target: Hold) -> Recipients:
-        groups, experiments = concerned_by_hold(event, target)
-        return Recipients(groups, frozenset(experiments))
+        groups, experiment_pks = concerned_by_hold(event, target)
+        return Recipients(groups, frozenset(experiment_pks))
 
     def is_visible(self, target: Hold, user: User) -> bool:
         return sees_hold(user, target)

@@ -154,7 +154,7 @@ def open_notification(request: AuthenticatedRequest, pk: int) -> HttpResponse:
 def remove_watch(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     """Watch a line of logs no longer."""
     watch = get_object_or_404(watches_of(request.user), pk=pk)
-    unwatch_line(user=request.user, template=watch.unsigned_hash)
+    unwatch_line(user=request.user, line_hash=watch.unsigned_hash)
     messages.success(request, "You no longer watch this line.")
     return redirect("notifications:list")
 

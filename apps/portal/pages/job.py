@@ -53,6 +53,8 @@ from apps.submission.models import Submission
 #: The retry of a larger group is offered on its own page: a dry run of 5,000 jobs takes half a
 #: second.
 MOST_IN_GROUP = 500
+#: Events in the activity of a job.
+MOST_EVENTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,12 @@ class JobActivity:
 class JobPage:
     """What the page of a job shows, by its names in the template.
 
-    `job_request` is None if it is unknown or the user cannot see it. Who may not `may_retry` its
-    failure can comment on the request, at `comment_url`, and `may_debug` the job with its bundle.
+    `job_request` is None if it is unknown or the user cannot see it. A user without `may_retry` can
+    comment on the request at `comment_url`; with `may_debug`, the user can download the bundle.
     `in_batch` is the retry of the job in a batch, `planned_retry` the decision by which a recovery
-    rule will retry it. `offer` is None if there is nothing to retry, `group_offer` if the failure
-    group has no other open jobs or too many.
+    rule will retry it. `offer` is None if there is nothing to retry; `group_offer` is None if the
+    failure group has no other open jobs, or too many. `runs` are the debug re-runs of the job, and
+    `debug_of` is the job that this job re-runs.
     """
 
     at: datetime
@@ -147,9 +150,9 @@ def job_page(*, job: Job, user: User, at: datetime) -> JobPage:
         job=job,
         job_request=job_request,
         is_watching=job_request is not None and level_of(user, job_request) == Level.WATCHING,
-        activity=_activity(job, archived, verdict, attempts, retry),
+        activity=_list_activity(job, archived, verdict, attempts, retry),
         phases=phases,
-        timeline=timeline_of(job, phases, _outages_met_by(job, at)),
+        timeline=timeline_of(job, phases, _outages_during(job, at)),
         stage_use=use,
         energy=energy_of(job),
         resource_advice=advise(job, use),
@@ -196,7 +199,7 @@ def _offer_group_retry(failure: SameFailure | None, user: User, at: datetime) ->
     return retry_offer(source=failure.group, user=user, at=at, planned=planned)
 
 
-def _outages_met_by(job: Job, at: datetime) -> Sequence[ServiceOutage]:
+def _outages_during(job: Job, at: datetime) -> Sequence[ServiceOutage]:
     """Return the outages of services that a job needed while it ran."""
     if job.started_at is None:  # it never ran
         return []
@@ -204,13 +207,14 @@ def _outages_met_by(job: Job, at: datetime) -> Sequence[ServiceOutage]:
     return outages_during(service_pks, job.started_at, job.ended_at, at=at)
 
 
-def _activity(
+def _list_activity(
     job: Job,
     archived: ArchivedJob | None,
     verdict: Verdict | None,
     attempts: Sequence[Job],
     retry: Job | None,
 ) -> list[JobActivity]:
+    """Return what happened to a job, oldest first: in the records, then in its newest events."""
     activity = [JobActivity(job.submitted_at, f"submitted by {job.user or 'unknown user'}")]
     if archived:
         activity.append(JobActivity(archived.captured_at, "script and environment captured"))
@@ -218,23 +222,19 @@ def _activity(
         activity.append(JobActivity(job.started_at, f"started on {job.host}"))
     activity.append(JobActivity(job.ended_at, JobState(job.state).text))
     activity.append(JobActivity(job.collected_at, "collected from accounting"))
-    events = list(events_of(job)[:50])
+
+    events = list(events_of(job)[:MOST_EVENTS])
     # The event of the verdict says the same.
     if verdict and not any(event.kind == "verdict.decided" for event in events):
-        activity.append(
-            JobActivity(
-                verdict.decided_at, f"verdict: {verdict.get_machine_verdict_display().lower()}"
-            )
-        )
-    later = [attempt for attempt in attempts if attempt.attempt > job.attempt]
-    activity += [
-        JobActivity(other.ended_at, f"attempt {other.attempt} {JobState(other.state).text}")
-        for other in later
-    ]
+        kind = verdict.get_machine_verdict_display().lower()
+        activity.append(JobActivity(verdict.decided_at, f"verdict: {kind}"))
+    for attempt in attempts:
+        if attempt.attempt > job.attempt:
+            state = JobState(attempt.state).text
+            activity.append(JobActivity(attempt.ended_at, f"attempt {attempt.attempt} {state}"))
     if retry:
-        activity.append(
-            JobActivity(retry.ended_at, f"retry {retry.job_id} {JobState(retry.state).text}")
-        )
+        state = JobState(retry.state).text
+        activity.append(JobActivity(retry.ended_at, f"retry {retry.job_id} {state}"))
     for event in events:
         activity.append(JobActivity(event.at, what_was_done(event), event.actor, event.reason))
     return sorted(activity, key=lambda entry: entry.at)

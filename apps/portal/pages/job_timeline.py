@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from apps.core.domain.quantities import round_duration
 from apps.jobs.domain.phases.reports import ShownPhase
@@ -16,8 +17,14 @@ LONGEST_QUEUE = 0.5
 #: Narrowest bar with a label, in percent.
 LABELLED = 12.0
 
-#: Name, start, end and kind of a phase or of the time in the queue.
-Part = tuple[str, datetime, datetime, str]
+
+class Part(NamedTuple):
+    """A phase, the time in the queue (kind `q`), or the whole run (kind `p2`)."""
+
+    name: str
+    started_at: datetime
+    ended_at: datetime
+    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +67,12 @@ def timeline_of(
 
     parts = _parts(job, phases)
     bars = []
-    for name, started_at, ended_at, kind in parts:
-        mark = axis.span(max(started_at, axis.start), ended_at)
-        seconds = (ended_at - started_at).total_seconds()
-        title = f"{name} {round_duration(seconds)}"
+    for part in parts:
+        mark = axis.span(max(part.started_at, axis.start), part.ended_at)
+        seconds = (part.ended_at - part.started_at).total_seconds()
+        title = f"{part.name} {round_duration(seconds)}"
         label = title if mark.width >= LABELLED else ""
-        bars.append(AxisMark(mark.x, mark.width, label, title, kind))
+        bars.append(AxisMark(mark.x, mark.width, label, title, part.kind))
 
     lanes = []
     up = []
@@ -84,16 +91,16 @@ def _parts(job: Job, phases: Sequence[ShownPhase]) -> list[Part]:
         for phase in phases:
             started_at = job.submitted_at + phase.left / 100 * (job.ended_at - job.submitted_at)
             ended_at = started_at + timedelta(seconds=phase.seconds)
-            parts.append((phase.name, started_at, ended_at, phase.kind))
+            parts.append(Part(phase.name, started_at, ended_at, phase.kind))
         return parts
     started_at = job.started_at or job.ended_at
-    parts = [("ran", started_at, job.ended_at, "p2")]
+    parts = [Part("ran", started_at, job.ended_at, "p2")]
     if started_at > job.submitted_at:
-        parts.insert(0, ("queued", job.submitted_at, started_at, "q"))
+        parts.insert(0, Part("queued", job.submitted_at, started_at, "q"))
     return parts
 
 
-def _spans(outage: ServiceOutage, axis: Axis, phases: Sequence[Part]) -> tuple[TimelineSpan, ...]:
+def _spans(outage: ServiceOutage, axis: Axis, parts: Sequence[Part]) -> tuple[TimelineSpan, ...]:
     """Return the outages of a service on the axis, each with the phases of the job that it met."""
     spans = []
     for interval in outage.intervals:
@@ -104,9 +111,9 @@ def _spans(outage: ServiceOutage, axis: Axis, phases: Sequence[Part]) -> tuple[T
         if end <= start:
             continue
         names = []
-        for name, started_at, ended_at, kind in phases:
-            if kind != "q" and started_at < end and ended_at > start:
-                names.append(name)
+        for part in parts:
+            if part.kind != "q" and part.started_at < end and part.ended_at > start:
+                names.append(part.name)
         mark = axis.span(start, end, state=str(interval.state))
         spans.append(TimelineSpan(mark, interval, tuple(names)))
     return tuple(spans)

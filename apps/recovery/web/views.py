@@ -1,7 +1,7 @@
 """Pages of recovery: rules with their effect, one rule, its decisions, questions, one job."""
 
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib import messages
@@ -27,7 +27,7 @@ from apps.jobs.domain.records.jobs import collections_behind
 from apps.jobs.models import Job
 from apps.production.domain.holds import may_lift
 from apps.recovery.domain.decision_lists import DecisionFilter, decisions_of, with_jobs
-from apps.recovery.domain.decisions.explanations import explanation_of
+from apps.recovery.domain.decisions.explanations import explain_decision
 from apps.recovery.domain.decisions.owner_questions import (
     grouped_owner_questions,
     jobs_by_owner,
@@ -174,13 +174,20 @@ def rule(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     return render(request, "recovery/rule.html", context)
 
 
-def _arms_with_jobs(effect: RuleEffect) -> list[tuple[str, str, ArmFigures]]:
-    """Return label, value and figures of each arm that has retried jobs."""
+class ArmRow(NamedTuple):
+    """A row of the table that shows whether a rule helps."""
+
+    arm: Arm
+    figures: ArmFigures
+
+
+def _arms_with_jobs(effect: RuleEffect) -> list[ArmRow]:
+    """Return the arms that have retried jobs."""
     rows = []
     for arm in (Arm.ACTED, Arm.CONTROL, Arm.ACTED_AGAIN, Arm.AFTER_CONTROL):
         figures = effect.arm(arm)
         if figures.jobs:
-            rows.append((str(arm.label), arm.value, figures))
+            rows.append(ArmRow(arm, figures))
     return rows
 
 
@@ -300,7 +307,7 @@ def explain_job(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     context = {
         "job": job,
         "verdict": verdict,
-        "explanation": explanation_of(verdict, timezone.now()),
+        "explanation": explain_decision(verdict, timezone.now()),
     }
     return render(request, "recovery/job.html", context)
 

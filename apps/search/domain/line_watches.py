@@ -33,29 +33,29 @@ class WatchedLine:
 
 
 @transaction.atomic
-def watch_line(*, user: User, template: int, at: datetime) -> LineWatch:
+def watch_line(*, user: User, line_hash: int, at: datetime) -> LineWatch:
     """Notify the user when a job that ends from now on writes a line. Idempotent.
 
-    `template` is the hash of the line. Raises `InvalidFields` if no job whose logs the user may
-    see wrote it, or if the user watches too many lines.
+    `line_hash` is the hash of its template. Raises `InvalidFields` if no job whose logs the user
+    may see wrote it, or if the user watches too many lines.
     """
-    number = signed(template)
-    if not LineTemplate.objects.visible_to(user).filter(hash=number).exists():
+    stored_hash = signed(line_hash)
+    if not LineTemplate.objects.visible_to(user).filter(hash=stored_hash).exists():
         raise InvalidFields({"template": ["No job that you may see wrote this line."]})
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
     watches = LineWatch.objects.filter(user=user)
-    if watch := watches.filter(hash=number).first():
+    if watch := watches.filter(hash=stored_hash).first():
         return watch
     if watches.count() >= MOST_WATCHES:
         raise InvalidFields(
             {"template": [f"You can watch {MOST_WATCHES} lines. Remove a watch first."]}
         )
-    return LineWatch.objects.create(user=user, hash=number, created_at=at, seen_until=at)
+    return LineWatch.objects.create(user=user, hash=stored_hash, created_at=at, seen_until=at)
 
 
-def unwatch_line(*, user: User, template: int) -> None:
+def unwatch_line(*, user: User, line_hash: int) -> None:
     """Remove the user's watch of a line, if there is one."""
-    LineWatch.objects.filter(user=user, hash=signed(template)).delete()
+    LineWatch.objects.filter(user=user, hash=signed(line_hash)).delete()
 
 
 def watches_of(user: User) -> QuerySet[LineWatch]:
@@ -63,9 +63,9 @@ def watches_of(user: User) -> QuerySet[LineWatch]:
     return LineWatch.objects.filter(user=user).order_by("-created_at", "-pk")
 
 
-def is_watched(*, user: User, template: int) -> bool:
+def is_watched(*, user: User, line_hash: int) -> bool:
     """Return whether the user watches the line with this hash."""
-    return watches_of(user).filter(hash=signed(template)).exists()
+    return watches_of(user).filter(hash=signed(line_hash)).exists()
 
 
 def with_texts(watches: Iterable[LineWatch], *, user: User) -> list[WatchedLine]:
@@ -86,10 +86,11 @@ def notify_watchers(
     that may be seen, and ended after the last job of which the watcher was notified: a log that is
     read again is not news. Watches that another worker has locked are left to it.
     """
-    numbers: set[int] = set()
-    for of_experiment in keys.values():
-        numbers.update(of_experiment)
-    watched = rows_where_any(LineWatch, ("id",), "hash", [signed(number) for number in numbers])
+    line_hashes: set[int] = set()
+    for keys_by_hash in keys.values():
+        line_hashes.update(keys_by_hash)
+    stored_hashes = [signed(line_hash) for line_hash in line_hashes]
+    watched = rows_where_any(LineWatch, ("id",), "hash", stored_hashes)
     if not watched:
         return 0
     is_due = Q(notified_at=None) | Q(notified_at__lte=at - PAUSE)

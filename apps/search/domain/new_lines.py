@@ -34,7 +34,7 @@ class NewLine:
 
     templates: tuple[LineTemplate, ...]
     failed: int
-    good: int
+    completed: int
 
     @property
     def template(self) -> LineTemplate:
@@ -57,16 +57,16 @@ class NewLine:
         return min(moments, default=None)
 
 
-def new_lines(*, user: User, since: datetime, in_good_jobs: bool = False) -> list[NewLine]:
+def new_lines(*, user: User, since: datetime, in_completed_jobs: bool = False) -> list[NewLine]:
     """Return lines first read since then in failed jobs, the most telling first.
 
-    Lines that completed jobs have too are left out, unless `in_good_jobs` is set.
+    Lines that completed jobs have too are left out, unless `in_completed_jobs` is set.
     """
     templates = LineTemplate.objects.visible_to(user).filter(first_seen_at__gte=since)
     newest = templates.select_related("experiment", "first_site").order_by("-first_seen_at", "-pk")
     lines = []
     for line in _lines_of(newest[:MOST_RANKED]):
-        if line.failed and (in_good_jobs or not line.good):
+        if line.failed and (in_completed_jobs or not line.completed):
             lines.append(line)
     return sorted(
         lines,
@@ -88,7 +88,7 @@ def _lines_of(templates: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> lis
         keys.append(template.pk)
     totals = TemplateTotals.objects.filter(template__in=keys).order_by()
     sums = totals.values_list("template").annotate(Sum("failed"), Sum("good"))
-    jobs = {template: (failed, good) for template, failed, good in sums}
+    jobs = {template_pk: (failed, completed) for template_pk, failed, completed in sums}
     lines = []
     for same in by_hash.values():
         counts = [jobs.get(template.pk, (0, 0)) for template in same]
@@ -96,7 +96,7 @@ def _lines_of(templates: QuerySet[LineTemplate] | Iterable[LineTemplate]) -> lis
             NewLine(
                 tuple(sorted(same, key=lambda template: (template.first_seen_at, template.pk))),
                 failed=sum(failed for failed, _ in counts),
-                good=sum(good for _, good in counts),
+                completed=sum(completed for _, completed in counts),
             )
         )
     return lines
@@ -124,7 +124,7 @@ def announce_spread(*, at: datetime) -> int:
     announced: list[int] = []
     for templates in by_experiment.values():
         counted = _lines_of(templates)
-        lines = [line for line in counted if line.failed >= LEAST_JOBS and not line.good]
+        lines = [line for line in counted if line.failed >= LEAST_JOBS and not line.completed]
         if not lines:
             continue
         first = max(lines, key=lambda line: (line.failed, -line.template.pk))

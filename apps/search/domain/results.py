@@ -18,7 +18,13 @@ from apps.search.domain.engine.contents import content_of
 from apps.search.domain.engine.expressions import expression_spans
 from apps.search.domain.logs.kept_texts import KeptText, texts_of
 from apps.search.domain.query.clauses import Field, FieldValue, Query, Source
-from apps.search.domain.query.matcher import QueryMatcher, Span, in_lower_case, merge_spans, text_of
+from apps.search.domain.query.matcher import (
+    QueryMatcher,
+    Span,
+    decode_text,
+    in_lower_case,
+    merge_spans,
+)
 
 #: Matching lines that are shown of each text, and letters of a line.
 LINES = 3
@@ -133,14 +139,16 @@ class _Marker:
                 spans = merge_spans([*spans, *expression_places[index]])
             if spans:
                 number = None if text.first_line is None else text.first_line + index
-                lines.append(MatchingLine(_parts(text_of(raw), spans), number, offset, text.stream))
+                lines.append(
+                    MatchingLine(_parts(decode_text(raw), spans), number, offset, text.stream)
+                )
                 if len(lines) == LINES:
                     break
             offset += len(raw) + 1
         return lines
 
     def _spans(self, raw: bytes) -> list[Span]:
-        line = text_of(raw)
+        line = decode_text(raw)
         lowered = in_lower_case(line)
         # A few letters are longer in lower case: then there is no telling where they are.
         return self._matcher.spans(lowered if len(lowered) == len(line) else line)
@@ -155,7 +163,8 @@ class _Marker:
                 if spans:
                     raw = shown[index]
                     places[first + index] = [
-                        (len(text_of(raw[:start])), len(text_of(raw[:end]))) for start, end in spans
+                        (len(decode_text(raw[:start])), len(decode_text(raw[:end])))
+                        for start, end in spans
                     ]
         return places
 

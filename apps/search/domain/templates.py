@@ -73,16 +73,16 @@ def store_templates(logs: Sequence[LogTemplates], *, at: datetime) -> None:
     stored_logs = _as_stored(logs)
     if not stored_logs:
         return
-    keys = _keys_of(stored_logs)
+    keys = _ensure_templates(stored_logs)
     rows = []
     for log in stored_logs:
-        key_by_number = keys[log.experiment_id]
+        pk_by_hash = keys[log.experiment_id]
         rows.append(
             JobTemplates(
                 job_id=log.job_pk,
                 ended_at=log.ended_at,
                 failed=failed_in(log.state),
-                templates=sorted(map(key_by_number.__getitem__, log.lines)),
+                templates=sorted(map(pk_by_hash.__getitem__, log.lines)),
                 read_at=at,
             )
         )
@@ -120,7 +120,7 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
     others = JobTemplates.objects.filter(~Exists(of_same), job__in=jobs).exclude(templates=[])
     rows_to_move = others.select_related("job").iterator(chunk_size=_BATCH)
     while rows := list(islice(rows_to_move, _BATCH)):
-        logs = _logs_of(rows)
+        logs = _read_log_templates(rows)
         store_templates(logs, at=at)
         if engine_in_use().has_experiments:
             follow_corrected([job_templates.job_id for job_templates in rows], at=at)
@@ -128,7 +128,7 @@ def follow_experiments(jobs: QuerySet[Job], *, at: datetime) -> int:
     return moved
 
 
-def _logs_of(stored: Sequence[JobTemplates]) -> list[LogTemplates]:
+def _read_log_templates(stored: Sequence[JobTemplates]) -> list[LogTemplates]:
     """Return the stored templates of jobs, as they are for `store_templates`. One query."""
     keys = set()
     for job_templates in stored:
@@ -177,23 +177,23 @@ class _Sightings:
         """Return whether the site of any job is known."""
         return bool(self._by_site)
 
-    def sites_of(self, experiment_id: int | None, number: int) -> dict[int, datetime]:
+    def sites_of(self, experiment_id: int | None, line_hash: int) -> dict[int, datetime]:
         """Return when the first job of each site that wrote the template ended, by site."""
         ends = {}
         for site_id, of_site in sorted(self._by_site.get(experiment_id, {}).items()):
-            if number in of_site:
-                ends[site_id] = of_site[number]
+            if line_hash in of_site:
+                ends[site_id] = of_site[line_hash]
         return ends
 
 
-def _keys_of(logs: Sequence[StoredLog]) -> Keys:
-    """Return the primary key of each template, and create those that are new."""
+def _ensure_templates(logs: Sequence[StoredLog]) -> Keys:
+    """Create the templates that are new; return the primary keys of all."""
     sightings = _Sightings(logs)
-    numbers: set[int] = set()
+    line_hashes: set[int] = set()
     for lines in sightings.lines.values():
-        numbers.update(lines)
+        line_hashes.update(lines)
     keys: Keys = {experiment_id: {} for experiment_id in sightings.lines}
-    candidates = _read_keys(numbers, keys, sightings)
+    candidates = _read_keys(line_hashes, keys, sightings)
     if new := _new_templates(keys, sightings):
         LineTemplate.objects.bulk_create(new, ignore_conflicts=True)
         candidates += _read_keys({template.unsigned_hash for template in new}, keys, sightings)
@@ -201,22 +201,22 @@ def _keys_of(logs: Sequence[StoredLog]) -> Keys:
     return keys
 
 
-def _read_keys(numbers: Collection[int], keys: Keys, sightings: _Sightings) -> list[int]:
+def _read_keys(line_hashes: Collection[int], keys: Keys, sightings: _Sightings) -> list[int]:
     """Add the primary keys of stored templates; return those whose first sightings may change.
 
     Most do not: the first job that wrote them ended long before.
     """
     columns = ("id", "experiment_id", "hash", "first_seen_at", "first_site_id")
-    signed_numbers = [signed(number) for number in numbers]
-    rows = rows_where_any(LineTemplate, columns, "hash", signed_numbers)
+    stored_hashes = [signed(line_hash) for line_hash in line_hashes]
+    rows = rows_where_any(LineTemplate, columns, "hash", stored_hashes)
     lately = sightings.earliest - SPREAD_WITHIN
     have_sites = sightings.have_sites
     candidates = []
-    for key, experiment_id, stored_number, first_seen_at, first_site_id in rows:
-        number = stored_number % (1 << 64)
-        if number not in sightings.lines.get(experiment_id, ()):
+    for key, experiment_id, stored_hash, first_seen_at, first_site_id in rows:
+        line_hash = stored_hash % (1 << 64)
+        if line_hash not in sightings.lines.get(experiment_id, ()):
             continue
-        keys[experiment_id][number] = key
+        keys[experiment_id][line_hash] = key
         if first_seen_at >= lately or (first_site_id is None and have_sites):
             candidates.append(key)
     return candidates
@@ -229,15 +229,15 @@ def _new_templates(keys: Keys, sightings: _Sightings) -> list[LineTemplate]:
     """
     new = []
     for experiment_id, lines in sightings.lines.items():
-        for number in lines.keys() - keys[experiment_id].keys():
+        for line_hash in lines.keys() - keys[experiment_id].keys():
             new.append(
                 LineTemplate(
                     experiment_id=experiment_id,
-                    hash=signed(number),
-                    text=lines[number].text[:LONGEST_TEXT],
-                    names_error=lines[number].names_error,
-                    first_seen_at=sightings.ends[experiment_id][number],
-                    first_site_id=min(sightings.sites_of(experiment_id, number), default=None),
+                    hash=signed(line_hash),
+                    text=lines[line_hash].text[:LONGEST_TEXT],
+                    names_error=lines[line_hash].names_error,
+                    first_seen_at=sightings.ends[experiment_id][line_hash],
+                    first_site_id=min(sightings.sites_of(experiment_id, line_hash), default=None),
                 )
             )
     return sorted(new, key=lambda template: (template.hash, template.experiment_id or 0))
@@ -271,10 +271,10 @@ def _store_first_seen(candidates: Sequence[int], sightings: _Sightings) -> None:
 
 def _note_first_seen(template: LineTemplate, sightings: _Sightings) -> bool:
     """Set the fields of a template that the sightings change, unsaved; return whether any did."""
-    number = template.unsigned_hash
-    sites = sightings.sites_of(template.experiment_id, number)
+    line_hash = template.unsigned_hash
+    sites = sightings.sites_of(template.experiment_id, line_hash)
     before = (template.first_seen_at, template.first_site_id, template.spread_at)
-    ended_at = sightings.ends[template.experiment_id][number]
+    ended_at = sightings.ends[template.experiment_id][line_hash]
     template.first_seen_at = min(template.first_seen_at, ended_at)
     if template.first_site_id is None:
         template.first_site_id = min(sites, default=None)

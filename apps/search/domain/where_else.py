@@ -1,4 +1,4 @@
-"""Which jobs wrote a line: how many failed and good ones, since when, and what they share.
+"""Which jobs wrote a line: how many failed and completed ones, since when, and what they share.
 
 Counts come from the totals by hour. Hosts, sites and releases are compared for the newest failed
 jobs with the line, and for as many failed jobs of the same stages and hours.
@@ -70,11 +70,11 @@ LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """How many failed and good jobs that ended in an hour, or a day, have the line."""
+    """How many failed and completed jobs that ended in an hour, or a day, have the line."""
 
     start: datetime
     failed: int
-    good: int
+    completed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ class Occurrences:
     """How often jobs have a line; `*_of` is the number of jobs of the same stages and days.
 
     Only jobs whose logs were read are counted. `hours` holds the hours with such jobs, in order.
-    `places` are the experiments and stages of these jobs, `only_stages` the stages that were asked
-    for, if any. `first_seen` is the first hour of all, before the period too.
+    `places` are the experiments and stages of these jobs, `requested_stages` the stages that were
+    requested, if any. `first_seen` is the first hour of all, before the period too.
     """
 
     templates: tuple[LineTemplate, ...]
     hours: tuple[Hour, ...]
     places: tuple[tuple[int | None, str], ...]
     failed_of: int
-    good_of: int
+    completed_of: int
     first_seen: datetime | None
-    only_stages: tuple[str, ...] = ()
+    requested_stages: tuple[str, ...] = ()
 
     @property
     def stages(self) -> list[str]:
@@ -104,8 +104,8 @@ class Occurrences:
         return sum(hour.failed for hour in self.hours)
 
     @property
-    def good(self) -> int:
-        return sum(hour.good for hour in self.hours)
+    def completed(self) -> int:
+        return sum(hour.completed for hour in self.hours)
 
     @property
     def last_seen(self) -> datetime | None:
@@ -113,9 +113,9 @@ class Occurrences:
         return self.hours[-1].start if self.hours else None
 
     @property
-    def good_interval(self) -> tuple[float, float]:
-        """The 95 % interval of the share of good jobs that have the line."""
-        return wilson_interval(self.good, self.good_of)
+    def completed_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the share of completed jobs that have the line."""
+        return wilson_interval(self.completed, self.completed_of)
 
     @property
     def failed_interval(self) -> tuple[float, float]:
@@ -123,19 +123,19 @@ class Occurrences:
 
     @property
     def comes_with_failure(self) -> bool:
-        """Whether failed jobs have the line more often than good ones: the intervals are apart."""
-        return self.failed_interval[0] > self.good_interval[1]
+        """Whether failed jobs have the line more often than completed ones, with intervals apart."""
+        return self.failed_interval[0] > self.completed_interval[1]
 
     @property
     def days(self) -> list[Hour]:
         """The numbers by UTC day."""
         failed: Counter[datetime] = Counter()
-        good: Counter[datetime] = Counter()
+        completed: Counter[datetime] = Counter()
         for hour in self.hours:
             day = hour.start.astimezone(UTC).replace(hour=0)
             failed[day] += hour.failed
-            good[day] += hour.good
-        return [Hour(day, failed[day], good[day]) for day in sorted(failed)]
+            completed[day] += hour.completed
+        return [Hour(day, failed[day], completed[day]) for day in sorted(failed)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,11 +197,11 @@ class TraitComparison:
         return [trait for trait in self.traits if trait not in shown]
 
 
-def occurrences_of(
-    number: int, *, user: User, since: datetime, stages: Collection[str] = ()
+def count_occurrences(
+    line_hash: int, *, user: User, since: datetime, stages: Collection[str] = ()
 ) -> Occurrences:
     """Count the jobs that a user may see and that have the template with this hash."""
-    templates = tuple(LineTemplate.objects.visible_to(user).filter(hash=signed(number)))
+    templates = tuple(LineTemplate.objects.visible_to(user).filter(hash=signed(line_hash)))
     totals = TemplateTotals.objects.filter(template__in=templates, hour__gte=since)
     if stages:
         totals = totals.filter(stage__in=stages)
@@ -211,23 +211,23 @@ def occurrences_of(
     places = set()
     for template, stage in totals.order_by().values_list("template", "stage").distinct():
         places.add((experiments[template], stage))
-    failed_of, good_of = _count_read_logs(places, hours, since)
+    failed_of, completed_of = _count_read_logs(places, hours, since)
     all_totals = TemplateTotals.objects.filter(template__in=templates)
     return Occurrences(
         templates=templates,
         hours=tuple(hours),
         places=tuple(places),
         failed_of=failed_of,
-        good_of=good_of,
+        completed_of=completed_of,
         first_seen=all_totals.aggregate(first=Min("hour"))["first"],
-        only_stages=tuple(stages),
+        requested_stages=tuple(stages),
     )
 
 
 def _count_read_logs(
     places: Collection[tuple[int | None, str]], hours: Sequence[Hour], since: datetime
 ) -> tuple[int, int]:
-    """Return how many failed and good jobs of these stages ended on the days of these hours.
+    """Return how many failed and completed jobs of these stages ended on the days of these hours.
 
     Only jobs whose logs were read count.
     """
@@ -274,7 +274,7 @@ def newest_jobs(
                 "before": ended_before,
                 "before_job": before[1] if before else None,
                 "failed": failed,
-                "stages": [*occurrences.only_stages] or None,
+                "stages": [*occurrences.requested_stages] or None,
                 "limit": limit,
             },
         )
@@ -294,11 +294,11 @@ def _start_of_newest(
         if before and hour.start >= before:
             continue
         if failed is None:
-            jobs += hour.failed + hour.good
+            jobs += hour.failed + hour.completed
         elif failed:
             jobs += hour.failed
         else:
-            jobs += hour.good
+            jobs += hour.completed
         start = hour.start
         # The previous page may have shown jobs of the hour in which it ended.
         is_unseen = before is None or hour.start + timedelta(hours=1) <= before

@@ -62,7 +62,7 @@ def test_success_on_the_same_host_is_compared_and_the_logs_part_at_the_error(fam
         row.row.right_text for row in comparison.rows if isinstance(row, ShownRow) and row.is_new
     ][-1].endswith("65")
     assert isinstance(comparison.rows[0], ShownFold)
-    assert comparison.phases[0][0] == "reco"
+    assert comparison.phases[0].name == "reco"
     assert compare_logs(failed, user=shifter, stream=Stream.STDOUT, chosen=near).other == near
 
 

@@ -113,12 +113,12 @@ def test_levels_lines_and_ranges(read):
     chosen = [
         row
         for row in rows_of(page_of(job, line=(10, 12)))
-        if isinstance(row, PageLine) and row.chosen
+        if isinstance(row, PageLine) and row.is_selected
     ]
     assert [row.number for row in chosen] == [10, 11, 12]
     permalink = page_of(job, offset=chosen[0].offset, to=chosen[-1].offset)
     assert [
-        row.number for row in rows_of(permalink) if isinstance(row, PageLine) and row.chosen
+        row.number for row in rows_of(permalink) if isinstance(row, PageLine) and row.is_selected
     ] == [
         10,
         11,
@@ -136,19 +136,22 @@ def test_search_counts_all_matches_and_steps_through_them(read):
     second = page_of(job, search=LogSearch("begin processing"), offset=page.match_steps.next)
     assert second.match_steps.current == 2
     assert any(
-        piece.found for row in rows_of(second) if isinstance(row, PageLine) for piece in row.pieces
+        piece.is_match
+        for row in rows_of(second)
+        if isinstance(row, PageLine)
+        for piece in row.pieces
     )
     assert page_of(job, search=LogSearch("BEGIN", match_case=True)).match_steps.count == 0
     assert page_of(job, search=LogSearch(r"the 89\dth", regex=True)).match_steps.count == 10
-    assert "RE2" in page_of(job, search=LogSearch(r"(?=x)", regex=True)).invalid
-    assert page_of(job, search=LogSearch("x*", regex=True)).invalid
+    assert "RE2" in page_of(job, search=LogSearch(r"(?=x)", regex=True)).warning
+    assert page_of(job, search=LogSearch("x*", regex=True)).warning
 
 
 def test_costly_expression_ends_with_its_budget_and_the_page_says_so(read, client, shifter):
     job = read(slow_expressions.LOG)
     began = time.monotonic()
     page = page_of(job, search=LogSearch(slow_expressions.REGEX, regex=True))
-    assert page.invalid == "This is too costly: no result within 1 s. Use a simpler expression."
+    assert page.warning == "This is too costly: no result within 1 s. Use a simpler expression."
     assert time.monotonic() - began < 10
     assert texts(page)
     client.force_login(shifter)
@@ -168,7 +171,7 @@ def test_expression_that_others_use_up_does_not_end_the_search_of_words(read, mo
     )
     assert (
         "Too many regular expressions are running"
-        in page_of(job, search=LogSearch("8.th", regex=True)).invalid
+        in page_of(job, search=LogSearch("8.th", regex=True)).warning
     )
     assert page_of(job, search=LogSearch("the 89th")).match_steps.count == 1
 
@@ -250,7 +253,7 @@ def test_matches_that_are_marked_are_bounded(client, shifter, read):
     for query in ({"fold": True}, {"fold": False}):
         page = page_of(job, search=LogSearch("a"), **query)
         marks = [
-            sum(piece.found for piece in row.pieces)
+            sum(piece.is_match for piece in row.pieces)
             for row in rows_of(page)
             if isinstance(row, PageLine)
         ]

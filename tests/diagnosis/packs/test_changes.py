@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 from django.urls import reverse
 
 from apps.core.errors import InvalidFields, InvalidTransition, NotAllowed, StaleState
-from apps.diagnosis.domain.log_page.outline import levels_in, pack_marks_in, phases_in
+from apps.diagnosis.domain.log_page.outline import list_levels, list_phases, pack_marks_in
 from apps.diagnosis.domain.packs.changes import checked_pack, decide_pack, propose_pack
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.packs.reading import MOST_UNKNOWN, read_pack
@@ -100,12 +100,12 @@ def test_phases_and_levels_of_the_pack_in_force(make_job, client, liaison, appro
     assert page.counts == {"error": 1, "warning": 1, "debug": 1}
     markers = markers_of(job.experiment_id)
     log = b"E/ WARN\nWARN\n"
-    assert [line.level for line in levels_in(log, 0, pack_marks_in(log, markers))] == [
+    assert [line.level for line in list_levels(log, 0, pack_marks_in(log, markers))] == [
         "error",
         "warning",
     ]
     log = b"phase 1/2: a\n>>> 2026-11-20T07:00:00 step b\n<<< step done in 3 s\n"
-    both = phases_in(log, 0, pack_marks_in(log, markers))
+    both = list_phases(log, 0, pack_marks_in(log, markers))
     assert [phase.name for phase in both] == ["a", "b"]
     assert (both[0].end, both[1].seconds) == (13, 3)
 

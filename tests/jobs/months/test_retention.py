@@ -299,7 +299,7 @@ def test_attempt_stored_again_in_another_month_stays_and_the_hours_are_counted_a
 def test_retention_drops_the_oldest_month_and_leaves_a_restored_one(march, settings):
     assert drop_due_months(at=AT) == 0
     settings.JOB_RECORD_MONTHS = 2
-    assert [(str(stored.month), stored.jobs, stored.due) for stored in list_months(at=AT)] == [
+    assert [(str(stored.month), stored.jobs, stored.is_due) for stored in list_months(at=AT)] == [
         ("2026-04-01", 1, False),
         ("2026-03-01", 2, True),
     ]

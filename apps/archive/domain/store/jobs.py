@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import Max
@@ -71,7 +71,7 @@ def store_jobs(*, jobs: Sequence[CapturedJob], by: Principal, at: datetime) -> i
 def _insert_jobs(
     cluster: Cluster,
     jobs: Sequence["_Hashed"],
-    packed: Mapping[bytes, tuple[str, int, bytes, int | None]],
+    packed: Mapping[bytes, "_PackedContent"],
 ) -> None:
     """Insert new jobs of a cluster, and their contents where these are not stored yet."""
     contents = _store_contents(jobs, packed)
@@ -168,6 +168,15 @@ class _Hashed:
             yield self.description, (BlobKind.DESCRIPTION, self.job.description)
 
 
+class _PackedContent(NamedTuple):
+    """A compressed content: columns of `Blob`. `size_bytes` is its size before."""
+
+    kind: str
+    size_bytes: int
+    data: bytes
+    dictionary_id: int | None
+
+
 def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
     """Return the contents of jobs by hash."""
     contents: dict[bytes, tuple[BlobKind, bytes]] = {}
@@ -176,7 +185,7 @@ def _contents(jobs: Sequence[_Hashed]) -> dict[bytes, tuple[BlobKind, bytes]]:
     return contents
 
 
-def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
+def _stored_keys(contents: Iterable[bytes]) -> dict[bytes, int]:
     """Return the primary keys of stored contents by hash."""
     keys = {}
     for sha256, key in bulk.rows_where_any(Blob, ["sha256", "id"], "sha256", list(contents)):
@@ -186,28 +195,29 @@ def _known(contents: Iterable[bytes]) -> dict[bytes, int]:
 
 def _packed(
     contents: Mapping[bytes, tuple[BlobKind, bytes]],
-) -> dict[bytes, tuple[str, int, bytes, int | None]]:
-    """Compress the contents that are not stored yet.
-
-    Return kind, size, data and dictionary by hash.
-    """
-    known = _known(contents)
+) -> dict[bytes, "_PackedContent"]:
+    """Compress the contents that are not stored yet; return them by hash."""
+    known = _stored_keys(contents)
     newest_dictionaries = dict(Dictionary.objects.order_by("pk").values_list("kind", "pk"))
     packed = {}
     for sha256, (kind, content) in contents.items():
         if sha256 not in known:
-            dictionary = newest_dictionaries.get(kind)
-            data = _compressor(dictionary).compress(content)
-            packed[sha256] = (kind.value, len(content), data, dictionary)
+            dictionary_pk = newest_dictionaries.get(kind)
+            packed[sha256] = _PackedContent(
+                kind=kind.value,
+                size_bytes=len(content),
+                data=_compressor(dictionary_pk).compress(content),
+                dictionary_id=dictionary_pk,
+            )
     return packed
 
 
 def _store_contents(
-    jobs: Sequence[_Hashed], packed: Mapping[bytes, tuple[str, int, bytes, int | None]]
+    jobs: Sequence[_Hashed], packed: Mapping[bytes, "_PackedContent"]
 ) -> dict[bytes, int]:
     """Store missing contents; return the primary keys of all contents by hash."""
     contents = _contents(jobs)
-    known = _known(contents)
+    known = _stored_keys(contents)
     missing = [sha256 for sha256 in contents if sha256 not in known]
     if not missing:
         return known
@@ -217,7 +227,7 @@ def _store_contents(
     if expired:
         packed = {**packed, **_packed(expired)}
     new_keys = dict(zip(missing, bulk.next_keys(Blob, len(missing)), strict=True))
-    columns = ["id", "sha256", "kind", "size_bytes", "data", "dictionary_id"]
+    columns = ["id", "sha256", *_PackedContent._fields]
     rows = ((key, sha256, *packed[sha256]) for sha256, key in new_keys.items())
     bulk.copy_rows(Blob, columns, rows)
     return known | new_keys
@@ -269,12 +279,12 @@ def _experiments(request_keys: set[str]) -> dict[str, Experiment]:
 
 
 @lru_cache(maxsize=6)
-def _compressor(dictionary: int | None) -> compression.Compressor:
+def _compressor(dictionary_pk: int | None) -> compression.Compressor:
     """Return a compressor; cached, because dictionaries never change and take time to prepare."""
-    if dictionary is None:
+    if dictionary_pk is None:
         return compression.Compressor(None)
     return compression.Compressor(
-        compression.load_dictionary(bytes(Dictionary.objects.get(pk=dictionary).data))
+        compression.load_dictionary(bytes(Dictionary.objects.get(pk=dictionary_pk).data))
     )
 
 

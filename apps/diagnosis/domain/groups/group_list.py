@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from operator import add
 from typing import Any, NamedTuple
 
 from django.db.models import Max, Min, OuterRef, QuerySet, Subquery, Sum
@@ -169,46 +168,58 @@ class ListSection:
     core_seconds: int
 
 
-def sums_by_group(totals: Sequence[QuerySet[Any]]) -> dict[int | None, list[int]]:
-    """Return the sums of jobs, jobs that succeeded later and core seconds by group.
+class GroupSums(NamedTuple):
+    """Sums over the jobs of a group; `succeeded` are those that succeeded later."""
 
-    Jobs without a group are under None.
-    """
-    sums: dict[int | None, list[int]] = {}
+    jobs: int = 0
+    succeeded: int = 0
+    core_seconds: int = 0
+
+    def plus(self, other: "GroupSums") -> "GroupSums":
+        return GroupSums(
+            self.jobs + other.jobs,
+            self.succeeded + other.succeeded,
+            self.core_seconds + other.core_seconds,
+        )
+
+
+def sums_by_group(totals: Sequence[QuerySet[Any]]) -> dict[int | None, GroupSums]:
+    """Return the sums by primary key of the group; jobs without a group are under None."""
+    sums: dict[int | None, GroupSums] = {}
     for part in totals:
         figures = part.order_by().values_list("group")
-        for group, *counts in figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds")):
-            if group in sums:
-                sums[group] = list(map(add, sums[group], counts))
-            else:
-                sums[group] = counts
+        figures = figures.annotate(Sum("jobs"), Sum("succeeded"), Sum("core_seconds"))
+        for group_pk, *counts in figures:
+            sums[group_pk] = sums.get(group_pk, GroupSums()).plus(GroupSums(*counts))
     return sums
 
 
 def group_rows(
-    sums: Mapping[int | None, Sequence[int]],
+    sums: Mapping[int | None, GroupSums],
     follow_ups: Mapping[int, Mapping[FollowUp, int]],
 ) -> list[GroupRow]:
     """Return the groups with these sums, sorted by section, then by number of open jobs.
 
     `follow_ups` counts the jobs that did not succeed since, by primary key of the group.
     """
-    groups = rows_where_any(FailureGroup, _COLUMNS, "id", [group for group in sums if group])
+    groups = rows_where_any(
+        FailureGroup, _COLUMNS, "id", [group_pk for group_pk in sums if group_pk]
+    )
     rows = []
     for columns in groups:
         values = dict(zip(_COLUMNS, columns, strict=True))
         pk = values.pop("id")
-        counted, succeeded, core_seconds = sums[pk]
+        counted = sums[pk]
         not_succeeded = follow_ups.get(pk, {})
         # Verdicts are counted seconds after they are stored: without this, the parts of a row
         # would be more than its total until then.
-        jobs = max(counted, succeeded + sum(not_succeeded.values()))
+        jobs = max(counted.jobs, counted.succeeded + sum(not_succeeded.values()))
         rows.append(
             GroupRow(
                 pk=pk,
                 jobs=jobs,
-                succeeded=succeeded,
-                core_seconds=core_seconds,
+                succeeded=counted.succeeded,
+                core_seconds=counted.core_seconds,
                 not_succeeded=not_succeeded,
                 **values,
             )

@@ -1,8 +1,9 @@
 """Failure groups: put each verdict into its group, and triage groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -26,8 +27,18 @@ HOST_VERDICTS = (VerdictKind.SERVICE, VerdictKind.UNKNOWN)
 HOST_WITHIN = timedelta(hours=6)
 #: Verdicts that a bad release can explain.
 RELEASE_VERDICTS = (VerdictKind.CODE, VerdictKind.UNKNOWN)
-#: A host (cluster, short name) or a release (experiment, name) that may be to blame for a failure.
-Blamed = tuple[GroupKind, int | None, str]
+
+
+class Suspect(NamedTuple):
+    """A host or a release that may be to blame for a failure.
+
+    `owner_pk` is the primary key of the cluster of a host, or of the experiment of a release. The
+    name of a host is its short one.
+    """
+
+    kind: GroupKind
+    owner_pk: int | None
+    name: str
 
 
 def fingerprint_of(verdict: Verdict) -> Fingerprint:
@@ -59,8 +70,8 @@ def groups_for(
     group, whatever its error. Debug re-runs have no group, since they repeat a known failure.
     With `renames`, groups take the titles of these failures, which follow their known errors.
     """
-    blamed = _open_blamed(failures)
-    blamed_groups = [_blamed_for(failure.verdict, blamed) for failure in failures]
+    open_groups = _open_groups_by_suspect(failures)
+    blamed_groups = [_find_blamed_group(failure.verdict, open_groups) for failure in failures]
     digests = [_digest(failure.verdict) for failure in failures]
 
     in_order = zip(digests, failures, blamed_groups, strict=True)
@@ -75,7 +86,7 @@ def groups_for(
     # In sorted order, so that two transactions never wait for each other.
     for digest in sorted(by_digest):
         if digest not in known:
-            known[digest] = _created(digest, by_digest[digest], at)
+            known[digest] = _get_or_create_group(digest, by_digest[digest], at)
         elif renames:
             _rename(known[digest], by_digest[digest])
 
@@ -104,42 +115,48 @@ def _digest(verdict: Verdict) -> str:
     return fingerprint_of(verdict).digest
 
 
-def _suspects(verdict: Verdict) -> list[Blamed]:
+def _suspects(verdict: Verdict) -> list[Suspect]:
     """Return the host and the release that may have caused a verdict of this kind, host first."""
     job = verdict.job
-    suspects: list[Blamed] = []
+    suspects: list[Suspect] = []
     if verdict.verdict in HOST_VERDICTS and job.host:
-        suspects.append((GroupKind.HOST, job.cluster_id, short_host(job.host)))
+        suspects.append(Suspect(GroupKind.HOST, job.cluster_id, short_host(job.host)))
     if verdict.verdict in RELEASE_VERDICTS and job.release and not job.stage.endswith(DEBUG_STAGE):
-        suspects.append((GroupKind.RELEASE, job.experiment_id, job.release))
+        suspects.append(Suspect(GroupKind.RELEASE, job.experiment_id, job.release))
     return suspects
 
 
-def _open_blamed(failures: Sequence[UngroupedVerdict]) -> dict[Blamed, FailureGroup]:
+def _open_groups_by_suspect(failures: Sequence[UngroupedVerdict]) -> dict[Suspect, FailureGroup]:
     """Return the open groups of the hosts and releases of these failures."""
-    suspects: set[Blamed] = set()
+    suspects: set[Suspect] = set()
     for failure in failures:
         suspects.update(_suspects(failure.verdict))
     if not suspects:
         return {}
 
-    hosts = {name for kind, _, name in suspects if kind == GroupKind.HOST}
-    releases = {name for kind, _, name in suspects if kind == GroupKind.RELEASE}
+    hosts = {suspect.name for suspect in suspects if suspect.kind == GroupKind.HOST}
+    releases = {suspect.name for suspect in suspects if suspect.kind == GroupKind.RELEASE}
     any_of = Q(host__in=hosts, kind=GroupKind.HOST) | Q(
         release__in=releases, kind=GroupKind.RELEASE
     )
-    groups: dict[Blamed, FailureGroup] = {}
+    groups: dict[Suspect, FailureGroup] = {}
     for group in FailureGroup.objects.filter(any_of).exclude(status__in=CLOSED).order_by("-pk"):
         if group.kind == GroupKind.HOST:
-            groups[GroupKind.HOST, group.cluster_id, group.host] = group
+            suspect = Suspect(GroupKind.HOST, group.cluster_id, group.host)
         else:
-            groups[GroupKind(group.kind), group.experiment_id, group.release] = group
+            suspect = Suspect(GroupKind.RELEASE, group.experiment_id, group.release)
+        groups[suspect] = group
     return groups
 
 
-def _blamed_for(verdict: Verdict, blamed: dict[Blamed, FailureGroup]) -> FailureGroup | None:
-    groups = (blamed.get(suspect) for suspect in _suspects(verdict))
-    return next((group for group in groups if group and _is_still_to_blame(group, verdict)), None)
+def _find_blamed_group(
+    verdict: Verdict, open_groups: Mapping[Suspect, FailureGroup]
+) -> FailureGroup | None:
+    for suspect in _suspects(verdict):
+        group = open_groups.get(suspect)
+        if group is not None and _is_still_to_blame(group, verdict):
+            return group
+    return None
 
 
 def _is_still_to_blame(group: FailureGroup, verdict: Verdict) -> bool:
@@ -149,7 +166,7 @@ def _is_still_to_blame(group: FailureGroup, verdict: Verdict) -> bool:
     return has_begun and not is_over
 
 
-def _created(digest: str, failure: UngroupedVerdict, at: datetime) -> FailureGroup:
+def _get_or_create_group(digest: str, failure: UngroupedVerdict, at: datetime) -> FailureGroup:
     verdict = failure.verdict
     line = failure.line
     group, created = FailureGroup.objects.get_or_create(

@@ -34,26 +34,26 @@ class JobHit:
     lines: Sequence[ShownLine]
 
 
-def template_of(line: str) -> int:
+def hash_line(line: str) -> int:
     """Return the hash of the template of a line; 0 for a line without words."""
     text = line.splitlines()[0] if line.strip() else ""
     return Templates().hash_of(clean(text.encode()).strip(b"\n")[:LINE_BYTES])
 
 
-def number_of_template(text: str) -> int | None:
+def parse_line_hash(digits: str) -> int | None:
     """Return the hash that 16 hexadecimal digits stand for; None for other texts."""
-    return int(text, 16) if _HASH.fullmatch(text) else None
+    return int(digits, 16) if _HASH.fullmatch(digits) else None
 
 
-def text_of_template(number: str, *, user: User) -> str:
+def find_template_text(digits: str, *, user: User) -> str:
     """Return the line with a hash, given as 16 hexadecimal digits, with `*` for what varies.
 
     Empty for other texts, and if no job whose logs the user may see wrote it.
     """
-    template = number_of_template(number)
-    if template is None:
+    line_hash = parse_line_hash(digits)
+    if line_hash is None:
         return ""
-    rows = LineTemplate.objects.visible_to(user).filter(hash=signed(template))
+    rows = LineTemplate.objects.visible_to(user).filter(hash=signed(line_hash))
     return rows.values_list("text", flat=True).first() or ""
 
 
@@ -75,7 +75,7 @@ def search_for(text: str, example: str = "") -> Query:
 
 def job_hits(
     occurrences: Occurrences,
-    template: int,
+    line_hash: int,
     *,
     user: User,
     failed: bool | None = None,
@@ -85,7 +85,7 @@ def job_hits(
     newest = newest_jobs(occurrences, limit=PAGE_SIZE + 1, failed=failed, before=before)
     on_page = newest[:PAGE_SIZE]
     jobs = jobs_for_list(user).in_bulk([key for _, key in on_page])
-    lines = line_hits(jobs, template)
+    lines = line_hits(jobs, line_hash)
     hits = []
     for _, key in on_page:
         if key in jobs:

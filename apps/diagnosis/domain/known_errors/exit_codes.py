@@ -1,7 +1,7 @@
 """Exit codes in the database: load the shipped ones, and explain numbers of jobs and statistics."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -190,7 +190,7 @@ def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
 
     until = at.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
     filters = {"state": (NOT_COMPLETED,)}
-    failures: list[tuple[CodeKind, int, AnswerRow, str]] = []
+    failures: list[CodeFigures] = []
     for dimension, kind in KIND_OF.items():
         question = Question(
             MEASURES["jobs"], (dimension,), until - timedelta(days=DAYS), until, filters
@@ -198,10 +198,11 @@ def failures_by_code(user: User, *, at: datetime) -> list[CodeFigures]:
         for row in Explorer(user).answer(question, limit=MOST_CODES).rows:
             text = row.key[dimension]
             if text.removeprefix("-").isdecimal() and text != "0":
-                failures.append((kind, int(text), row, job_list_query(question, row)))
+                failures.append(CodeFigures(kind, int(text), row, job_list_query(question, row)))
 
-    codes = _by_number(codes_of((kind, number) for kind, number, _, _ in failures))
+    codes = _by_number(codes_of((failure.kind, failure.number) for failure in failures))
     figures = []
-    for kind, number, row, query in failures:
-        figures.append(CodeFigures(kind, number, row, query, tuple(codes.get((kind, number), ()))))
+    for failure in failures:
+        codes_of_number = codes.get((failure.kind, failure.number), ())
+        figures.append(replace(failure, codes=tuple(codes_of_number)))
     return sorted(figures, key=lambda code: (-code.row.jobs, code.kind, code.number))

@@ -11,10 +11,11 @@ from apps.archive.domain.comparison import DiffRow
 from apps.clusters.schedulers.base import JobState
 from apps.core.bounded_pool import POOL, BudgetExceeded, PoolBusy
 from apps.diagnosis.domain.log_page.alignment import align
-from apps.diagnosis.domain.log_page.outline import marks_by, phases_in
+from apps.diagnosis.domain.log_page.outline import find_pack_marks, list_phases
 from apps.diagnosis.domain.log_page.rows import LINE_BYTES, RawLine, split_lines
 from apps.diagnosis.domain.packs.current import markers_of
 from apps.diagnosis.domain.reading.log_texts import LogText, NoLog, logs_of, open_log_text
+from apps.diagnosis.engine.formats.markers import Markers
 from apps.diagnosis.enums import Stream
 from apps.jobs.enums import DEBUG_STAGE, stage_of_request
 from apps.jobs.models import Job
@@ -71,15 +72,27 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class ComparedPhase:
+    """A phase with its seconds in both logs; None if a log lacks the phase or its duration."""
+
+    name: str
+    left_seconds: int | None
+    right_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class LogComparison:
-    """Two logs side by side. `problem` says why there is nothing to compare."""
+    """Two logs side by side: of a completed job on the left, of `job` on the right.
+
+    `problem` says why there is nothing to compare.
+    """
 
     job: Job
     stream: Stream
     siblings: tuple[Sibling, ...]
     other: Job | None = None
     rows: tuple[ShownRow | ShownFold | Divergence, ...] = ()
-    phases: tuple[tuple[str, int | None, int | None], ...] = ()
+    phases: tuple[ComparedPhase, ...] = ()
     problem: str = ""
     whole: bool = True
     left_lines: int = 0
@@ -93,8 +106,8 @@ def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
     kinds = []
     if job.request_key:
         for stage in stages:
-            same = Q(request_key=job.request_key, stage=stage)
-            kinds.append((f"{job.request_key} {stage}".strip(), same))
+            of_stage = Q(request_key=job.request_key, stage=stage)
+            kinds.append((f"{job.request_key} {stage}".strip(), of_stage))
     if job.experiment_id:
         for stage in filter(None, stages):
             kinds.append((f"stage {stage}", Q(experiment=job.experiment_id, stage=stage)))
@@ -102,7 +115,7 @@ def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
         kinds.append((f"{job.user}’s {job.name}", Q(user=job.user, name=job.name)))
 
     for kind, condition in kinds:
-        if siblings := _nearest(job, condition, user):
+        if siblings := _nearest_completed(job, condition, user):
             siblings.sort(
                 key=lambda other: (
                     other.host != job.host,
@@ -114,25 +127,24 @@ def siblings_of(job: Job, *, user: User) -> tuple[Sibling, ...]:
     return ()
 
 
-def _nearest(job: Job, condition: Q, user: User) -> list[Job]:
-    done = (
-        Job.objects.visible_to(user).filter(condition, state=JobState.COMPLETED).exclude(pk=job.pk)
-    )
-    done = done.select_related("cluster", "experiment")
-    before = done.filter(
+def _nearest_completed(job: Job, condition: Q, user: User) -> list[Job]:
+    """Return completed jobs that ended next before and next after a job."""
+    completed = Job.objects.visible_to(user).filter(condition, state=JobState.COMPLETED)
+    completed = completed.exclude(pk=job.pk).select_related("cluster", "experiment")
+    before = completed.filter(
         ended_at__lte=job.ended_at, ended_at__gte=job.ended_at - LOOK_AROUND
     ).order_by("-ended_at")
-    after = done.filter(
+    after = completed.filter(
         ended_at__gt=job.ended_at, ended_at__lte=job.ended_at + LOOK_AROUND
     ).order_by("ended_at")
     return [*before[:NEAREST], *after[:NEAREST]]
 
 
 def _in_common(job: Job, other: Job, kind: str) -> str:
-    return (
-        f"{other.job_id} · "
-        f"{'same host' if other.host and other.host == job.host else other.host}, {kind}"
-    )
+    host = other.host
+    if host and host == job.host:
+        host = "same host"
+    return f"{other.job_id} · {host}, {kind}"
 
 
 def compare_logs(
@@ -199,16 +211,21 @@ def _texts(lines: Sequence[RawLine]) -> list[str]:
 
 def _phases(
     left: Sequence[RawLine], right: Sequence[RawLine], experiment_id: int | None
-) -> tuple[tuple[str, int | None, int | None], ...]:
-    """Return each phase with its seconds in both logs."""
+) -> tuple[ComparedPhase, ...]:
+    """Return the phases of both logs."""
     markers = markers_of(experiment_id)
-    sides = []
-    for lines in (left, right):
-        data = b"\n".join(line.raw for line in lines)
-        marked, _ = marks_by(markers, data)
-        sides.append({phase.name: phase.seconds for phase in phases_in(data, 0, marked)})
-    names = list(dict.fromkeys([*sides[0], *sides[1]]))
-    return tuple((name, sides[0].get(name), sides[1].get(name)) for name in names)
+    left_seconds = _seconds_by_phase(left, markers)
+    right_seconds = _seconds_by_phase(right, markers)
+    compared = []
+    for name in left_seconds | right_seconds:
+        compared.append(ComparedPhase(name, left_seconds.get(name), right_seconds.get(name)))
+    return tuple(compared)
+
+
+def _seconds_by_phase(lines: Sequence[RawLine], markers: Markers) -> dict[str, int | None]:
+    data = b"\n".join(line.raw for line in lines)
+    pack_marks, _ = find_pack_marks(markers, data)
+    return {phase.name: phase.seconds for phase in list_phases(data, 0, pack_marks)}
 
 
 def _shown(
@@ -273,7 +290,7 @@ def _shown_row(
 def _divergence(row: DiffRow, left: Sequence[RawLine], right: Sequence[RawLine]) -> Divergence:
     end = row.right or 0
     if end:
-        phases = phases_in(b"\n".join(line.raw for line in right[:end]), 0)
+        phases = list_phases(b"\n".join(line.raw for line in right[:end]), 0)
     else:
         phases = []
     return Divergence(

@@ -94,8 +94,8 @@ class PackMarks:
 NO_PACK_MARKS = PackMarks()
 
 
-def marks_by(markers: Markers, data: bytes) -> tuple[PackMarks, str]:
-    """Return the markers of an experiment's pack in a block, and a message if they are missing.
+def find_pack_marks(markers: Markers, data: bytes) -> tuple[PackMarks, str]:
+    """Return the marks of an experiment's pack in a block, and a message if they are missing.
 
     They are searched in a process that is killed if too slow.
     """
@@ -119,45 +119,41 @@ def pack_marks_in(data: bytes, markers: Markers) -> PackMarks:
     return PackMarks(_pack_phases(data, markers), levels)
 
 
-def phases_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> list[Phase]:
+def list_phases(data: bytes, offset: int, pack_marks: PackMarks = NO_PACK_MARKS) -> list[Phase]:
     """Return the phases of a block of whole lines that starts at `offset`, in order.
 
     Lines before the first marker belong to no phase.
     """
     phases: list[Phase] = []
-    for mark in merge(_marks_in(data), marked.phases, key=lambda mark: mark.begin):
-        place = offset + mark.begin
+    for mark in merge(_known_phase_marks(data), pack_marks.phases, key=lambda mark: mark.begin):
+        begin = offset + mark.begin
         if mark.name:
             if len(phases) >= MOST_PHASES:
                 break
-            phases = _closed(phases, place, mark.at)
+            phases = _end_last(phases, begin, mark.at)
             name = " ".join(text_of(clean(mark.name)).split())[:80]
-            phases.append(Phase(name, place, offset + len(data), mark.at))
+            phases.append(Phase(name, begin, offset + len(data), mark.at))
         elif phases:
             if mark.seconds is None:
-                seconds = _between(phases[-1].started_at, mark.at)
+                seconds = _seconds_between(phases[-1].started_at, mark.at)
             else:
                 seconds = mark.seconds
             phases[-1] = replace(phases[-1], done=True, seconds=seconds)
     return phases
 
 
-def _marks_in(data: bytes) -> Iterator[PhaseMark]:
+def _known_phase_marks(data: bytes) -> Iterator[PhaseMark]:
     """Yield the phase markers that the portal knows, in order."""
     for match in _PHASE.finditer(data):
         fields = {key.decode(): value for key, value in match.groupdict().items()}
         name = fields["name"] or fields["ops_name"] or fields["group"] or fields["section"]
         if name:
-            yield PhaseMark(
-                match.start(),
-                name,
-                _time(fields["at"] or fields["ops_at"]) or _epoch(fields["epoch"]),
-            )
+            started_at = _time(fields["at"] or fields["ops_at"]) or _epoch(fields["epoch"])
+            yield PhaseMark(match.start(), name, started_at)
         else:
-            ended = _time(fields["until"] or fields["ops_until"]) or _epoch(fields["epoch_end"])
-            yield PhaseMark(
-                match.start(), b"", ended, int(fields["wall"]) if fields["wall"] else None
-            )
+            ended_at = _time(fields["until"] or fields["ops_until"]) or _epoch(fields["epoch_end"])
+            seconds = int(fields["wall"]) if fields["wall"] else None
+            yield PhaseMark(match.start(), b"", ended_at, seconds)
 
 
 def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
@@ -178,14 +174,14 @@ def _pack_phases(data: bytes, markers: Markers) -> list[PhaseMark]:
     return sorted(marks, key=lambda mark: mark.begin)
 
 
-def _closed(phases: list[Phase], end: int, at: datetime | None) -> list[Phase]:
+def _end_last(phases: list[Phase], end: int, at: datetime | None) -> list[Phase]:
     """End the last phase where the next one starts."""
     if not phases:
         return phases
     last = phases[-1]
     seconds = last.seconds
     if seconds is None:
-        seconds = _between(last.started_at, at)
+        seconds = _seconds_between(last.started_at, at)
     return [*phases[:-1], replace(last, end=end, seconds=seconds, done=True)]
 
 
@@ -205,25 +201,31 @@ def _epoch(raw: bytes | None) -> datetime | None:
     return datetime.fromtimestamp(int(raw), tz=None)  # noqa: DTZ006
 
 
-def _between(start: datetime | None, end: datetime | None) -> int | None:
+def _seconds_between(start: datetime | None, end: datetime | None) -> int | None:
     seconds = int((end - start).total_seconds()) if start and end else -1
     return seconds if seconds >= 0 else None
 
 
-def levels_in(data: bytes, offset: int, marked: PackMarks = NO_PACK_MARKS) -> Iterator[LevelLine]:
+def list_levels(
+    data: bytes, offset: int, pack_marks: PackMarks = NO_PACK_MARKS
+) -> Iterator[LevelLine]:
     """Yield the lines of a block that have a level, in order.
 
     A level marked by the experiment takes precedence.
     """
-    own = {offset + begin: level for begin, level in marked.levels.items()}
-    ours = [LevelLine(line_begin, own[line_begin]) for line_begin in sorted(own)]
-    yield from merge(ours, _known_levels(data, offset, own), key=lambda line: line.offset)
+    pack_lines = []
+    for begin in sorted(pack_marks.levels):
+        pack_lines.append(LevelLine(offset + begin, pack_marks.levels[begin]))
+    marked = {line.offset for line in pack_lines}
+    known_lines = _known_levels(data, offset, without=marked)
+    yield from merge(pack_lines, known_lines, key=lambda line: line.offset)
 
 
-def _known_levels(data: bytes, offset: int, own: Container[int]) -> Iterator[LevelLine]:
+def _known_levels(data: bytes, offset: int, *, without: Container[int]) -> Iterator[LevelLine]:
+    """Yield the lines with a level that the portal knows, in order."""
     for match in _LEVELS.finditer(data):
         level = next(level for level in LEVELS if match.group(level.encode()))
-        if offset + match.start() not in own:
+        if offset + match.start() not in without:
             yield LevelLine(offset + match.start(), level)
 
 

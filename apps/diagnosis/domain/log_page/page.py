@@ -17,10 +17,10 @@ from apps.core.errors import InvalidFields
 from apps.diagnosis.domain.log_page.outline import (
     PackMarks,
     Phase,
-    levels_in,
-    marks_by,
+    find_pack_marks,
+    list_levels,
+    list_phases,
     phase_at,
-    phases_in,
 )
 from apps.diagnosis.domain.log_page.rows import (
     LINE_BYTES,
@@ -29,9 +29,9 @@ from apps.diagnosis.domain.log_page.rows import (
     LineHighlights,
     PageLine,
     RawLine,
-    fold_of,
-    line_of,
-    rows_of,
+    fold_lines,
+    list_rows,
+    page_line,
     shown_bytes,
     split_lines,
 )
@@ -91,14 +91,18 @@ class PageQuery:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A phase with its rows in the window; without rows if the window is elsewhere."""
+    """A phase with its rows in the window; without rows if the window is elsewhere.
+
+    `counts` has the lines by level, and `known` for known errors.
+    """
 
     phase: Phase | None
     failed: bool
     rows: tuple[Row, ...]
     is_open: bool
     counts: Counter[str]
-    numbers: tuple[int | None, int | None] = (None, None)
+    first_number: int | None = None
+    last_number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,18 @@ class Novelty:
 
 
 @dataclass(frozen=True, slots=True)
+class MapMark:
+    """A marked line on the map of a log: how far from its start, in percent, and its offset.
+
+    `kind` is `known`, `error` or `warning`.
+    """
+
+    percent: float
+    kind: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepLinks:
     """A position in a list of offsets, counted from 1, and the previous and next offset."""
 
@@ -135,7 +151,9 @@ class StepLinks:
 class LogPage:
     """The contents of the page of a log.
 
-    `problem` says why the current log is not shown, or why there is none.
+    `problem` says why the current log is not shown, or why there is none; `warning`, why there are
+    no search results or no markers of the experiment pack. `sections` have the rows, and
+    `phases` every phase of the outline. The page opens around the byte `place`.
     """
 
     job: Job
@@ -143,7 +161,7 @@ class LogPage:
     streams: tuple[Stream, ...]
     query: PageQuery
     problem: str = ""
-    invalid: str = ""
+    warning: str = ""
     size_bytes: int | None = None
     begin: int = 0
     end: int = 0
@@ -160,7 +178,7 @@ class LogPage:
     earlier: int | None = None
     later: int | None = None
     hidden_debug: int = 0
-    marked_places: tuple[tuple[float, str, int], ...] = ()
+    map_marks: tuple[MapMark, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -215,47 +233,33 @@ class _Window:
 def _read_page(page: LogPage, text: LogText, user: User, verdict: Verdict | None) -> LogPage:
     """Return the page with the lines of the log, marked and divided into sections."""
     matches = None
-    invalid = ""
+    search_problem = ""
     if page.query.search is not None:
         try:
             matches = search_log(text, page.query.search, user=user)
         except InvalidFields as error:
-            invalid = " ".join(error.problems["find"])
-    place, chosen = _place_to_open(page, text, matches, verdict)
+            search_problem = " ".join(error.problems["find"])
+    place, selected = _place_to_open(page, text, matches, verdict)
     window = _read_window(page, text, place)
 
-    block = Block(window.data, window.begin, text.end, None, page.stream)
-    marks = _marks(page, block)
+    marks = _marks(page, Block(window.data, window.begin, text.end, None, page.stream))
     novelty = _novelty(page.job, window.lines)
-    matching_lines: frozenset[int] = frozenset()
-    if matches:
-        matching_lines = frozenset(_lines_of(matches.offsets, window.lines))
     highlights = LineHighlights(
         levels=window.levels,
         marks=marks,
-        found=matching_lines,
-        phase_begins=frozenset(phase.begin for phase in window.phases),
-        chosen=chosen,
-        end=text.end,
-        novel=frozenset(novelty.rows),
+        matching_lines=_matching_lines(matches, window.lines),
+        novel_lines=frozenset(novelty.rows),
+        phase_starts=frozenset(phase.begin for phase in window.phases),
+        selected=selected,
+        log_end=text.end,
     )
-
-    error_offsets = set(marks)
-    debug_lines = 0
-    for offset, level in window.levels.items():
-        if level == "error":
-            error_offsets.add(offset)
-    if not page.query.debug:
-        for line in window.lines:
-            debug_lines += window.levels.get(line.offset) == "debug"
-
     spans = _spans(matches, window.lines, highlights, user)
     rows = _rows_of_window(page, text, window, highlights, spans)
     sections = _sections(page.job, rows, window, highlights)
     return replace(
         page,
         problem=text.problem,
-        invalid=" ".join(filter(None, [invalid, window.missing])),
+        warning=" ".join(filter(None, [search_problem, window.missing])),
         size_bytes=text.end - text.begin,
         begin=text.begin,
         end=text.end,
@@ -266,13 +270,13 @@ def _read_page(page: LogPage, text: LogText, user: User, verdict: Verdict | None
         counts=Counter(window.levels.values()),
         outlined_from=window.outlined_from if window.outlined_from > text.begin else None,
         place=place,
-        error_steps=_steps(sorted(error_offsets), place),
+        error_steps=_steps(_error_offsets(highlights), place),
         matches=matches,
         match_steps=_steps(matches.offsets, place) if matches else StepLinks(),
         earlier=max(text.begin, window.begin - 1) if window.begin > text.begin else None,
         later=window.end if window.end < text.end else None,
-        hidden_debug=debug_lines,
-        marked_places=_marks_on_map(text, window.levels, marks),
+        hidden_debug=0 if page.query.debug else _count_debug_lines(window),
+        map_marks=_map_marks(text, window.levels, marks),
     )
 
 
@@ -287,20 +291,20 @@ def _read_window(page: LogPage, text: LogText, place: int | None) -> _Window:
         outlined_from = text.line_start(text.end - OUTLINE_TAIL_BYTES, reach=LINE_BYTES)
     outlined = text.read(outlined_from, text.end)
     markers = markers_of(page.job.experiment_id)
-    marked, missing = marks_by(markers, outlined)
-    phases = phases_in(outlined, outlined_from, marked)
-    levels = _levels(outlined, outlined_from, marked)
+    pack_marks, missing = find_pack_marks(markers, outlined)
+    phases = list_phases(outlined, outlined_from, pack_marks)
+    levels = _levels(outlined, outlined_from, pack_marks)
 
     if begin < outlined_from:
-        marked, missing = marks_by(markers, data)
-        levels |= _levels(data, begin, marked)
+        pack_marks, missing = find_pack_marks(markers, data)
+        levels |= _levels(data, begin, pack_marks)
     return _Window(begin, data, lines, outlined_from, phases, levels, missing)
 
 
 def _place_to_open(
     page: LogPage, text: LogText, matches: LogMatches | None, verdict: Verdict | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Return the byte around which the page opens, and the selected range.
+    """Return the byte around which the page opens, and the range of bytes that is selected.
 
     Without a query, this is the first line of this log that the verdict refers to.
     """
@@ -349,9 +353,9 @@ def _bytes_to_show(text: LogText, place: int | None, query: PageQuery) -> tuple[
     return begin, text.read(begin, text.end_of_lines(begin, lines=lines, reach=WINDOW_BYTES))
 
 
-def _levels(data: bytes, begin: int, marked: PackMarks) -> dict[int, Level]:
+def _levels(data: bytes, begin: int, pack_marks: PackMarks) -> dict[int, Level]:
     levels = {}
-    for line in islice(levels_in(data, begin, marked), MOST_LEVEL_LINES):
+    for line in islice(list_levels(data, begin, pack_marks), MOST_LEVEL_LINES):
         levels[line.offset] = line.level
     return levels
 
@@ -381,22 +385,37 @@ def _novelty(job: Job, lines: Sequence[RawLine]) -> Novelty:
     return Novelty(baseline.logs, tuple(offsets))
 
 
-def _lines_of(offsets: Sequence[int], lines: Sequence[RawLine]) -> list[int]:
-    """Return the offsets of the lines in the window that contain these bytes."""
-    begins = [line.offset for line in lines]
-    inside = offsets[bisect_left(offsets, begins[0]) :] if begins else ()
-    begins_inside = []
-    for offset in inside:
+def _matching_lines(matches: LogMatches | None, lines: Sequence[RawLine]) -> frozenset[int]:
+    """Return the offsets of the lines in the window that match the search."""
+    if matches is None or not lines:
+        return frozenset()
+    starts = [line.offset for line in lines]
+    matching = set()
+    for offset in matches.offsets[bisect_left(matches.offsets, starts[0]) :]:
         if offset < lines[-1].end:
-            begins_inside.append(begins[bisect_right(begins, offset) - 1])
-    return begins_inside
+            matching.add(starts[bisect_right(starts, offset) - 1])
+    return frozenset(matching)
+
+
+def _error_offsets(highlights: LineHighlights) -> list[int]:
+    """Return the offsets of known errors and of lines with the level error, in order."""
+    offsets = set(highlights.marks)
+    for offset, level in highlights.levels.items():
+        if level == "error":
+            offsets.add(offset)
+    return sorted(offsets)
+
+
+def _count_debug_lines(window: _Window) -> int:
+    """Count the debug lines in the window."""
+    return sum(window.levels.get(line.offset) == "debug" for line in window.lines)
 
 
 def _spans(
     matches: LogMatches | None, lines: Sequence[RawLine], highlights: LineHighlights, user: User
 ) -> Mapping[int, Sequence[Span]]:
     """Return the search matches in the lines of the window, by offset of the line."""
-    matching = [line for line in lines if line.offset in highlights.found]
+    matching = [line for line in lines if line.offset in highlights.matching_lines]
     if matches is None or not matching:
         return {}
     spans = spans_in([shown_bytes(line) for line in matching], matches.search, user=user)
@@ -416,7 +435,7 @@ def _rows_of_window(
     if query.opened_fold is not None:
         rows = _rows_of_part(window.lines, query.opened_fold[1], highlights, spans)
     else:
-        rows = rows_of(
+        rows = list_rows(
             window.lines,
             highlights,
             spans=spans,
@@ -427,7 +446,7 @@ def _rows_of_window(
         if query.level is None:
             services = service_lines(page.job)
     return with_service_lines(
-        rows, services, text=text, window=(window.begin, window.data), job=page.job
+        rows, services, text=text, begin=window.begin, data=window.data, job=page.job
     )
 
 
@@ -438,7 +457,7 @@ def _rows_of_part(
     rows: list[PageLine | Fold] = []
     for line in lines[:PLAIN_LINES]:
         rows.append(
-            line_of(
+            page_line(
                 line,
                 spans=spans.get(line.offset, ()),
                 level=highlights.levels.get(line.offset),
@@ -447,7 +466,7 @@ def _rows_of_part(
         )
     rest = lines[PLAIN_LINES:]
     if rest:
-        rows.append(replace(fold_of(rest, highlights), end=max(end, rest[-1].end)))
+        rows.append(replace(fold_lines(rest, highlights), end=max(end, rest[-1].end)))
     elif lines and lines[-1].end < end:
         rows.append(Fold(lines[-1].end, end, None, 0, f"{end - lines[-1].end:,} bytes more"))
     return rows
@@ -467,8 +486,8 @@ def _sections(
         counts.setdefault(phase_at(phases, offset), Counter())[level] += 1
     for offset in highlights.marks:
         counts.setdefault(phase_at(phases, offset), Counter())["known"] += 1
-    numbers = {line.offset: line.number for line in window.lines}
-    ends = {line.end: line.number for line in window.lines}
+    number_by_start = {line.offset: line.number for line in window.lines}
+    number_by_end = {line.end: line.number for line in window.lines}
 
     sections = [Section(None, False, tuple(by_phase.get(None, ())), True, Counter())]
     for index, phase in enumerate(phases):
@@ -482,7 +501,8 @@ def _sections(
                 rows=rows_of_phase,
                 is_open=bool(rows_of_phase) and (is_last or has_events),
                 counts=counts.get(index, Counter()),
-                numbers=(numbers.get(phase.begin), ends.get(phase.end)),
+                first_number=number_by_start.get(phase.begin),
+                last_number=number_by_end.get(phase.end),
             )
         )
     return sections
@@ -508,7 +528,7 @@ def _is_eventful(row: Row) -> bool:
         return True
     if not isinstance(row, PageLine):
         return False
-    return bool(row.mark or row.chosen or any(piece.found for piece in row.pieces))
+    return bool(row.mark or row.is_selected or any(piece.is_match for piece in row.pieces))
 
 
 def _known_errors(marks: dict[int, KnownErrorMark]) -> tuple[KnownErrorOnPage, ...]:
@@ -537,10 +557,10 @@ def _steps(offsets: Sequence[int], place: int | None) -> StepLinks:
     )
 
 
-def _marks_on_map(
+def _map_marks(
     text: LogText, levels: dict[int, Level], marks: dict[int, KnownErrorMark]
-) -> tuple[tuple[float, str, int], ...]:
-    """Return the marks on the map of the log: percentage of its length, kind, and offset."""
+) -> tuple[MapMark, ...]:
+    """Return the marks on the map of the log: some warnings, errors and known errors."""
     length = max(1, text.end - text.begin)
     warnings = [(offset, "warning") for offset, level in levels.items() if level == "warning"][:100]
     errors = [
@@ -549,7 +569,8 @@ def _marks_on_map(
         if level == "error" and offset not in marks
     ][:100]
     known = [(offset, "known") for offset in list(marks)[:200]]
-    places = []
+    map_marks = []
     for offset, kind in (*warnings, *errors, *known):
-        places.append((round(100 * (offset - text.begin) / length, 1), kind, offset))
-    return tuple(places)
+        percent = round(100 * (offset - text.begin) / length, 1)
+        map_marks.append(MapMark(percent, kind, offset))
+    return tuple(map_marks)

@@ -18,7 +18,7 @@ LINE_BYTES = 8 * 1024
 #: phase, and at the end of the log.
 CONTEXT = 3
 NOVEL_CONTEXT = 1
-CHOSEN_CONTEXT = 10
+SELECTED_CONTEXT = 10
 PHASE_LINES = 2
 LAST_LINES = 20
 #: A line that occurs more often than this, ignoring digits, is repeated. Shorter folds are shown.
@@ -43,17 +43,17 @@ class KnownErrorMark:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a line; `found` if it matches the search."""
+    """A part of a line; `is_match` if it matches the search."""
 
     text: str
-    found: bool = False
+    is_match: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PageLine:
     """A line of a log. `more_at` is the offset of its rest if it is too long to show.
 
-    `template` is the hash of its template in hexadecimal digits, of a chosen line.
+    `template` is the hash of its template in hexadecimal digits, of a selected line.
     """
 
     offset: int
@@ -61,8 +61,8 @@ class PageLine:
     pieces: tuple[Piece, ...]
     level: Level | None = None
     mark: KnownErrorMark | None = None
-    chosen: bool = False
-    novel: bool = False
+    is_selected: bool = False
+    is_novel: bool = False
     more_at: int | None = None
     more_bytes: int = 0
     template: str = ""
@@ -111,66 +111,70 @@ def split_lines(data: bytes, offset: int, number: int | None) -> list[RawLine]:
     return lines
 
 
-def shown_bytes(raw: RawLine) -> bytes:
+def shown_bytes(line: RawLine) -> bytes:
     """Return the shown part of a line: the clean text, or the raw start of a long line."""
-    if len(raw.raw) > LINE_BYTES:
-        return raw.raw[:LINE_BYTES]
-    return raw.plain.rstrip(b"\r")
+    if len(line.raw) > LINE_BYTES:
+        return line.raw[:LINE_BYTES]
+    return line.plain.rstrip(b"\r")
 
 
-def line_of(
-    raw: RawLine,
+def page_line(
+    line: RawLine,
     *,
     spans: Sequence[Span] = (),
     level: Level | None = None,
     mark: KnownErrorMark | None = None,
-    chosen: bool = False,
-    novel: bool = False,
+    is_selected: bool = False,
+    is_novel: bool = False,
 ) -> PageLine:
     """Return a line to show, with the search matches in `spans` marked.
 
     A line that is too long is cut.
     """
-    more = len(raw.raw) > LINE_BYTES
-    text = shown_bytes(raw)
+    is_cut = len(line.raw) > LINE_BYTES
+    text = shown_bytes(line)
     pieces = []
     position = 0
     for start, end in spans:
         if start > position:
             pieces.append(Piece(text_of(text[position:start])))
-        pieces.append(Piece(text_of(text[start:end]), found=True))
+        pieces.append(Piece(text_of(text[start:end]), is_match=True))
         position = end
     if position < len(text) or not pieces:
         pieces.append(Piece(text_of(text[position:])))
 
     template = ""
-    if chosen and (number := Templates().hash_of(raw.plain)):
-        template = f"{number:016x}"
+    if is_selected and (line_hash := Templates().hash_of(line.plain)):
+        template = f"{line_hash:016x}"
     return PageLine(
-        offset=raw.offset,
-        number=raw.number,
+        offset=line.offset,
+        number=line.number,
         pieces=tuple(pieces),
         level=level,
         mark=mark,
-        chosen=chosen,
-        novel=novel,
-        more_at=raw.offset + LINE_BYTES if more else None,
-        more_bytes=len(raw.raw) - LINE_BYTES if more else 0,
+        is_selected=is_selected,
+        is_novel=is_novel,
+        more_at=line.offset + LINE_BYTES if is_cut else None,
+        more_bytes=len(line.raw) - LINE_BYTES if is_cut else 0,
         template=template,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LineHighlights:
-    """What makes lines of a window worth showing, by offset of the line."""
+    """What makes lines of a window worth showing, by offset of the line.
+
+    `marks` are known errors, `matching_lines` match the search, and `selected` is the range of
+    bytes that the query names, both ends included.
+    """
 
     levels: Mapping[int, Level]
     marks: Mapping[int, KnownErrorMark]
-    found: Collection[int]
-    phase_begins: Collection[int]
-    chosen: tuple[int, int] | None
-    end: int
-    novel: Collection[int] = frozenset()
+    matching_lines: Collection[int]
+    novel_lines: Collection[int]
+    phase_starts: Collection[int]
+    selected: tuple[int, int] | None
+    log_end: int
 
 
 def shown_rows(
@@ -185,33 +189,35 @@ def shown_rows(
         are_shown = []
         for line in lines:
             are_shown.append(
-                highlights.levels.get(line.offset) in levels or _is_wanted(line, highlights)
+                highlights.levels.get(line.offset) in levels or _is_always_shown(line, highlights)
             )
         return are_shown
     shown = [len(lines) <= SHORT] * len(lines)
     counts = Counter(line.key for line in lines)
-    at_end = bool(lines) and lines[-1].end >= highlights.end
+    at_end = bool(lines) and lines[-1].end >= highlights.log_end
 
     # Of repeated lines, all but the first and the last.
     seen: Counter[bytes] = Counter()
-    often = []
+    is_repetition = []
     for line in lines:
         seen[line.key] += 1
-        often.append(counts[line.key] > REPEATS and 1 < seen[line.key] < counts[line.key])
+        is_repetition.append(counts[line.key] > REPEATS and 1 < seen[line.key] < counts[line.key])
 
-    _show_eventful(shown, lines, highlights, often)
+    _show_eventful(shown, lines, highlights, is_repetition)
     if at_end:
         _show(shown, len(lines) - LAST_LINES, len(lines))
     # The rows around the selected lines have no folds.
-    selected = [index for index, line in enumerate(lines) if _is_chosen(line, highlights)]
+    selected = [index for index, line in enumerate(lines) if _is_selected(line, highlights)]
     kept = range(0)
     if selected:
-        kept = range(selected[0] - CHOSEN_CONTEXT, selected[-1] + CHOSEN_CONTEXT + 1)
+        kept = range(selected[0] - SELECTED_CONTEXT, selected[-1] + SELECTED_CONTEXT + 1)
     for index, line in enumerate(lines):
         if index in kept:
             continue
-        hidden = often[index] or (highlights.levels.get(line.offset) == "debug" and not debug)
-        if hidden and not _is_wanted(line, highlights):
+        hidden = is_repetition[index] or (
+            highlights.levels.get(line.offset) == "debug" and not debug
+        )
+        if hidden and not _is_always_shown(line, highlights):
             shown[index] = False
     if at_end:
         _show(shown, len(lines) - SHORTEST_FOLD, len(lines))
@@ -219,45 +225,48 @@ def shown_rows(
 
 
 def _show_eventful(
-    shown: list[bool], lines: Sequence[RawLine], highlights: LineHighlights, often: Sequence[bool]
+    shown: list[bool],
+    lines: Sequence[RawLine],
+    highlights: LineHighlights,
+    is_repetition: Sequence[bool],
 ) -> None:
     """Show eventful lines and both ends of phases, with the lines around them."""
     eventful = 0
     for index, line in enumerate(lines):
-        context = _context(line, highlights, often=often[index])
+        context = _context_lines(line, highlights, is_repetition=is_repetition[index])
         eventful += bool(context)
-        if context and (eventful <= MOST_EVENTFUL or context == CHOSEN_CONTEXT):
+        if context and (eventful <= MOST_EVENTFUL or context == SELECTED_CONTEXT):
             _show(shown, index - context, index + context + 1)
-        if line.offset in highlights.phase_begins:
+        if line.offset in highlights.phase_starts:
             _show(shown, index - PHASE_LINES, index + PHASE_LINES + 1)
 
 
-def _is_wanted(line: RawLine, highlights: LineHighlights) -> bool:
+def _is_always_shown(line: RawLine, highlights: LineHighlights) -> bool:
     """Return whether a line is shown at any level: a known error, a search match, or selected."""
     return (
         line.offset in highlights.marks
-        or line.offset in highlights.found
-        or _is_chosen(line, highlights)
+        or line.offset in highlights.matching_lines
+        or _is_selected(line, highlights)
     )
 
 
-def _is_chosen(line: RawLine, highlights: LineHighlights) -> bool:
+def _is_selected(line: RawLine, highlights: LineHighlights) -> bool:
     return (
-        highlights.chosen is not None
-        and line.offset <= highlights.chosen[1]
-        and line.end > highlights.chosen[0]
+        highlights.selected is not None
+        and line.offset <= highlights.selected[1]
+        and line.end > highlights.selected[0]
     )
 
 
-def _context(line: RawLine, highlights: LineHighlights, *, often: bool) -> int:
+def _context_lines(line: RawLine, highlights: LineHighlights, *, is_repetition: bool) -> int:
     """Return how many lines are shown on each side of an eventful line; 0 if it is not eventful."""
-    if _is_chosen(line, highlights):
-        return CHOSEN_CONTEXT
-    if line.offset in highlights.marks or line.offset in highlights.found:
+    if _is_selected(line, highlights):
+        return SELECTED_CONTEXT
+    if line.offset in highlights.marks or line.offset in highlights.matching_lines:
         return CONTEXT
-    if line.offset in highlights.novel and not often:
+    if line.offset in highlights.novel_lines and not is_repetition:
         return NOVEL_CONTEXT
-    if highlights.levels.get(line.offset) in {"error", "warning"} and not often:
+    if highlights.levels.get(line.offset) in {"error", "warning"} and not is_repetition:
         return CONTEXT
     return 0
 
@@ -286,7 +295,7 @@ def _without_short_folds(
     return rows
 
 
-def fold_of(lines: Sequence[RawLine], highlights: LineHighlights) -> Fold:
+def fold_lines(lines: Sequence[RawLine], highlights: LineHighlights) -> Fold:
     """Return the fold of these lines, with a summary of its contents."""
     levels = Counter(highlights.levels.get(line.offset) for line in lines)
     keys = Counter(line.key for line in lines)
@@ -306,7 +315,7 @@ def fold_of(lines: Sequence[RawLine], highlights: LineHighlights) -> Fold:
 _LEVEL_WORDS: dict[Level, str] = {"error": "errors", "warning": "warnings", "debug": "debug"}
 
 
-def rows_of(
+def list_rows(
     lines: Sequence[RawLine],
     highlights: LineHighlights,
     *,
@@ -315,7 +324,7 @@ def rows_of(
     debug: bool = False,
     fold: bool = True,
 ) -> list[PageLine | Fold]:
-    """Return the rows of a window."""
+    """Return the rows of a window: lines, and folds of lines that are not shown."""
     if fold:
         shown = shown_rows(lines, highlights, only=only, debug=debug)
     else:
@@ -323,24 +332,20 @@ def rows_of(
     rows: list[PageLine | Fold] = []
     hidden: list[RawLine] = []
     for line, is_shown in zip(lines, shown, strict=True):
-        if hidden and (is_shown or line.offset in highlights.phase_begins):
-            rows.append(fold_of(hidden, highlights))
+        if hidden and (is_shown or line.offset in highlights.phase_starts):
+            rows.append(fold_lines(hidden, highlights))
             hidden = []
         if not is_shown:
             hidden.append(line)
             continue
-        level = highlights.levels.get(line.offset)
-        mark = highlights.marks.get(line.offset)
-        chosen = _is_chosen(line, highlights)
-        novel = line.offset in highlights.novel
         rows.append(
-            line_of(
+            page_line(
                 line,
                 spans=spans.get(line.offset, ()),
-                level=level,
-                mark=mark,
-                chosen=chosen,
-                novel=novel,
+                level=highlights.levels.get(line.offset),
+                mark=highlights.marks.get(line.offset),
+                is_selected=_is_selected(line, highlights),
+                is_novel=line.offset in highlights.novel_lines,
             )
         )
-    return [*rows, fold_of(hidden, highlights)] if hidden else rows
+    return [*rows, fold_lines(hidden, highlights)] if hidden else rows

@@ -49,13 +49,13 @@ def service_lines(job: Job) -> list[ServiceLine]:
     )
     lines = []
     for note in notes:
-        for line in _timed(note):
+        for line in _lines_with_times(note):
             if job.started_at <= line.at <= job.ended_at:
                 lines.append(line)
     return sorted(lines, key=lambda line: line.at)[-MOST_LINES:]
 
 
-def _timed(note: IncidentNote) -> list[ServiceLine]:
+def _lines_with_times(note: IncidentNote) -> list[ServiceLine]:
     data = note.text.encode()
     times = {}
     for time in times_in(data, 0, near=note.at):
@@ -86,43 +86,45 @@ def with_service_lines(
     lines: Sequence[ServiceLine],
     *,
     text: LogText,
-    window: tuple[int, bytes],
+    begin: int,
+    data: bytes,
     job: Job,
 ) -> list[Row]:
-    """Insert lines of services before the first later row.
+    """Insert lines of services before the first later row of a window.
 
-    Without comparable times in the log, none are inserted.
+    `data` are the bytes of the window, which begins at the byte `begin` of the log. Without
+    comparable times in the log, no lines are inserted.
     """
     if not lines or not rows:
         return list(rows)
-    times = _times(text, window, job)
+    times = _times(text, begin, data, job)
     if not times:
         return list(rows)
     offsets = [row.offset if isinstance(row, PageLine) else row.begin for row in rows]
-    ordered = []
-    clock = datetime.min.replace(tzinfo=UTC)
     # A clock that steps back, or output that comes late, must not pull lines forward.
+    latest_times = []
+    latest = datetime.min.replace(tzinfo=UTC)
     for time in times:
-        clock = max(clock, time.at)
-        ordered.append(clock)
-    begin, data = window
-    before: dict[int, list[ServiceLine]] = {}
+        latest = max(latest, time.at)
+        latest_times.append(latest)
+
+    lines_before_row: dict[int, list[ServiceLine]] = {}
     for line in lines:
-        later = bisect_right(ordered, line.at)
+        later = bisect_right(latest_times, line.at)
         if later == len(times):
             if begin + len(data) >= text.end:
-                before.setdefault(len(rows), []).append(line)
+                lines_before_row.setdefault(len(rows), []).append(line)
         elif later or begin == text.begin:
-            before.setdefault(bisect_left(offsets, times[later].offset), []).append(line)
+            row_number = bisect_left(offsets, times[later].offset)
+            lines_before_row.setdefault(row_number, []).append(line)
     merged: list[Row] = []
     for number, row in enumerate(rows):
-        merged += [*before.get(number, ()), row]
-    return [*merged, *before.get(len(rows), ())]
+        merged += [*lines_before_row.get(number, ()), row]
+    return [*merged, *lines_before_row.get(len(rows), ())]
 
 
-def _times(text: LogText, window: tuple[int, bytes], job: Job) -> list[LineTime]:
+def _times(text: LogText, begin: int, data: bytes, job: Job) -> list[LineTime]:
     """Return the times of the window's lines in UTC, without those whose time zone is unknown."""
-    begin, data = window
     start = job.started_at or job.ended_at
     head = list(times_in(text.read(text.begin, text.begin + _HEAD_BYTES), text.begin, near=start))
     times = list(times_in(data, begin, near=start))

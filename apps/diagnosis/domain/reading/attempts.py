@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import transaction
@@ -55,8 +56,14 @@ _MARKER = re.compile(
 #: an attempt modulo a quarter of an hour.
 _QUARTER_SECONDS = 900
 _MARKER_SECONDS = 120
-#: Cluster, job ID and time of submission: schedulers reuse IDs.
-_Key = tuple[int, str, datetime]
+
+
+class _JobKey(NamedTuple):
+    """What all attempts of a job have in common. Schedulers reuse job IDs."""
+
+    cluster_pk: int
+    job_id: str
+    submitted_at: datetime
 
 
 @contextmanager
@@ -193,8 +200,8 @@ def attempts_of(job: Job) -> list[Job]:
 
 def attempts_by_job(jobs: Sequence[Job]) -> dict[int, list[Job]]:
     """Return all attempts of each of these jobs, in order, by primary key, in one query."""
-    by_key = _attempts({_key(job) for job in jobs})
-    return {job.pk: by_key[_key(job)] for job in jobs}
+    by_key = _attempts_by_key({_job_key(job) for job in jobs})
+    return {job.pk: by_key[_job_key(job)] for job in jobs}
 
 
 @transaction.atomic
@@ -204,12 +211,13 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     `job_ids` are primary keys of collected or corrected attempts on this cluster.
     """
     again = Job.objects.filter(cluster=cluster, pk__in=job_ids, attempt__gt=1)
-    keys = set(again.values_list("cluster_id", "job_id", "submitted_at"))
+    keys = {_JobKey(*row) for row in again.values_list("cluster_id", "job_id", "submitted_at")}
     if not keys:
         return 0
     attempts: dict[int, list[Job]] = {}
-    for same in _attempts(keys).values():
-        attempts |= dict.fromkeys([job.pk for job in same], same)
+    for attempts_of_job in _attempts_by_key(keys).values():
+        for job in attempts_of_job:
+            attempts[job.pk] = attempts_of_job
     # A harvest locks its row while it stores the verdict. So either it sees these attempts, or
     # its verdict is seen here.
     list(LogHarvest.objects.select_for_update().filter(job__in=attempts).order_by("pk"))
@@ -227,22 +235,22 @@ def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
     return len(changed)
 
 
-def _key(job: Job) -> _Key:
-    return job.cluster_id, job.job_id, job.submitted_at
+def _job_key(job: Job) -> _JobKey:
+    return _JobKey(job.cluster_id, job.job_id, job.submitted_at)
 
 
-def _attempts(keys: Collection[_Key]) -> dict[_Key, list[Job]]:
+def _attempts_by_key(keys: Collection[_JobKey]) -> dict[_JobKey, list[Job]]:
     """Return all attempts of these jobs, in order, in one query."""
-    jobs: dict[_Key, list[Job]] = {key: [] for key in keys}
-    clusters = {key[0] for key in keys}
-    job_ids = {key[1] for key in keys}
+    jobs: dict[_JobKey, list[Job]] = {key: [] for key in keys}
+    cluster_pks = {key.cluster_pk for key in keys}
+    job_ids = {key.job_id for key in keys}
     for job in (
-        Job.objects.filter(cluster__in=clusters, job_id__in=job_ids)
+        Job.objects.filter(cluster__in=cluster_pks, job_id__in=job_ids)
         .select_related("cluster")
         .order_by("attempt")
     ):
-        if _key(job) in jobs:
-            jobs[_key(job)].append(job)
+        if _job_key(job) in jobs:
+            jobs[_job_key(job)].append(job)
     return jobs
 
 
@@ -260,7 +268,7 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
     )
     verdicts = list(of_jobs.order_by("pk"))
     changed = []
-    attempts = _attempts({_key(verdict.job) for verdict in verdicts})
+    attempts = _attempts_by_key({_job_key(verdict.job) for verdict in verdicts})
     for verdict in verdicts:
         job = verdict.job
         retry = retries[verdict.job_id]
@@ -268,7 +276,7 @@ def note_retries(*, retries: Mapping[int, Job]) -> int:
         is_elsewhere = retry.cluster_id != job.cluster_id
         verdict.retried_on_id = retry.cluster_id if is_elsewhere else None
         verdict.retry_state = retry.state
-        if note_later_attempt(verdict, attempts[_key(job)]):
+        if note_later_attempt(verdict, attempts[_job_key(job)]):
             changed.append(verdict)
     fields = ["advice", "later_attempt", "later_state", "retried_as", "retried_on", "retry_state"]
     update_objects(changed, fields)

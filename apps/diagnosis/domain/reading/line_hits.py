@@ -25,26 +25,26 @@ class ShownLine:
     is_hit: bool
 
 
-def line_hits(job_ids: Collection[int], template: int) -> dict[int, list[ShownLine]]:
-    """Return for each job the first line with this template that its kept logs have.
+def line_hits(job_pks: Collection[int], line_hash: int) -> dict[int, list[ShownLine]]:
+    """Return for each job the first line in its kept logs whose template has this hash.
 
     Jobs whose logs are not kept are left out. One query.
     """
     hits: dict[int, list[ShownLine]] = {}
-    excerpts = LogExcerpt.objects.filter(harvest__job__in=job_ids).select_related("harvest")
+    excerpts = LogExcerpt.objects.filter(harvest__job__in=job_pks).select_related("harvest")
     templates = Templates()
     for excerpt in excerpts.order_by("harvest", "stream"):
         if excerpt.harvest.job_id in hits:
             continue
-        if shown := _hit_in(excerpt, template, templates):
+        if shown := _lines_around_hit(excerpt, line_hash, templates):
             hits[excerpt.harvest.job_id] = shown
     return hits
 
 
-def _hit_in(excerpt: LogExcerpt, template: int, templates: Templates) -> list[ShownLine]:
+def _lines_around_hit(excerpt: LogExcerpt, line_hash: int, templates: Templates) -> list[ShownLine]:
     data = excerpt.data
     lines = clean(data).split(b"\n")
-    matching = (n for n, line in enumerate(lines) if templates.hash_of(line) == template)
+    matching = (n for n, line in enumerate(lines) if templates.hash_of(line) == line_hash)
     row = next(matching, None)
     if row is None:
         return []
@@ -67,8 +67,8 @@ def _hit_in(excerpt: LogExcerpt, template: int, templates: Templates) -> list[Sh
     return shown
 
 
-def template_at(job: Job, stream: str, offset: int) -> int | None:
-    """Return the template of the line at this byte of a kept log; None if it is not kept."""
+def line_hash_at(job: Job, stream: str, offset: int) -> int | None:
+    """Return the hash of the line at this byte of a kept log; None if it is not kept."""
     excerpt = LogExcerpt.objects.filter(harvest__job=job, stream=stream).first()
     start = offset - excerpt.first_offset if excerpt else -1
     if excerpt is None or start < 0:

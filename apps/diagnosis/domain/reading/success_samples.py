@@ -2,11 +2,11 @@
 
 import logging
 import time
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import zstandard
 from django.db import transaction
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Experiment, stage and release.
-Kind = tuple[int | None, str, str]
 #: Number of logs kept per kind, and the interval at which a full kind gets a new one.
 LOGS = 40
 RENEWED = timedelta(hours=1)
@@ -52,7 +50,23 @@ SHOWN = 3
 _KEPT_SECONDS = 60.0
 _KEPT = 8
 
-_baselines: OrderedDict[Kind, tuple[float, Baseline | None]] = OrderedDict()
+
+class SampleKind(NamedTuple):
+    """The successful jobs whose logs are compared with each other."""
+
+    experiment_pk: int | None
+    stage: str
+    release: str
+
+
+class _CachedBaseline(NamedTuple):
+    """`read_at` is the monotonic clock, in seconds."""
+
+    read_at: float
+    baseline: Baseline | None
+
+
+_baselines: OrderedDict[SampleKind, _CachedBaseline] = OrderedDict()
 
 
 def sample_successes(*, at: datetime) -> int:
@@ -64,23 +78,28 @@ def sample_successes(*, at: datetime) -> int:
         state=JobState.COMPLETED, ended_at__gte=at - timedelta(days=1), success_sample=None
     )
     fields = ("pk", "experiment", "stage", "release")
-    by_kind: dict[Kind, list[int]] = defaultdict(list)
-    for pk, *kind in (
-        done.exclude(stage="").order_by("-ended_at", "-pk").values_list(*fields)[:NEWEST]
-    ):
-        by_kind[tuple(kind)].append(pk)
+    pks_by_kind: dict[SampleKind, list[int]] = defaultdict(list)
+    newest = done.exclude(stage="").order_by("-ended_at", "-pk")
+    for pk, *kind in newest.values_list(*fields)[:NEWEST]:
+        pks_by_kind[SampleKind(*kind)].append(pk)
+
+    counts: Counter[SampleKind] = Counter()
+    newest_samples: dict[SampleKind, datetime] = {}
     rows = SuccessSample.objects.values_list("experiment", "stage", "release")
-    have = {}
-    for *kind, count, last in rows.annotate(Count("pk"), Max("sampled_at")):
-        have[tuple(kind)] = (count, last)
+    for *kind, count, sampled_at in rows.annotate(Count("pk"), Max("sampled_at")):
+        counts[SampleKind(*kind)] = count
+        newest_samples[SampleKind(*kind)] = sampled_at
 
-    chosen: list[int] = []
-    for kind in sorted(by_kind, key=lambda kind: have.get(kind, (0, at))[0]):
-        count, last = have.get(kind, (0, at))
-        room = PER_KIND if count < LOGS else int(at - last >= RENEWED)
-        chosen += by_kind[kind][:room]
+    job_pks: list[int] = []
+    for sample_kind in sorted(pks_by_kind, key=counts.__getitem__):
+        most = PER_KIND
+        if counts[sample_kind] >= LOGS:
+            most = int(at - newest_samples[sample_kind] >= RENEWED)
+        job_pks += pks_by_kind[sample_kind][:most]
 
-    jobs = list(Job.objects.filter(pk__in=chosen[:PER_RUN]).select_related("cluster", "experiment"))
+    jobs = list(
+        Job.objects.filter(pk__in=job_pks[:PER_RUN]).select_related("cluster", "experiment")
+    )
     attempts = attempts_by_job(jobs)
     return sum(_sample(job, attempts[job.pk], at) for job in jobs)
 
@@ -128,28 +147,26 @@ def baseline_for(job: Job) -> Baseline | None:
     Return None if there are too few. Results are cached in this process for a minute, for a few
     kinds.
     """
-    kind = (job.experiment_id, job.stage, job.release)
-    kept = _baselines.get(kind)
+    kind = SampleKind(job.experiment_id, job.stage, job.release)
+    cached = _baselines.get(kind)
     now = time.monotonic()
-    if kept is None or now - kept[0] > _KEPT_SECONDS:
-        kept = (now, _baseline(kind) if job.stage else None)
-        _baselines[kind] = kept
+    if cached is None or now - cached.read_at > _KEPT_SECONDS:
+        cached = _CachedBaseline(now, _read_baseline(kind) if job.stage else None)
+        _baselines[kind] = cached
     _baselines.move_to_end(kind)
     while len(_baselines) > _KEPT:
         _baselines.popitem(last=False)
-    return kept[1]
+    return cached.baseline
 
 
-def _baseline(kind: Kind) -> Baseline | None:
-    experiment, stage, release = kind
-    rows = SuccessSample.objects.filter(experiment=experiment, stage=stage).order_by(
-        "-sampled_at", "-pk"
-    )
-    templates = rows.values_list("templates", flat=True)
-    same_release = templates.filter(release=release)[:LOGS]
-    baseline = baseline_of(stage, [_hashes(compressed) for compressed in same_release])
+def _read_baseline(kind: SampleKind) -> Baseline | None:
+    samples = SuccessSample.objects.filter(experiment=kind.experiment_pk, stage=kind.stage)
+    templates = samples.order_by("-sampled_at", "-pk").values_list("templates", flat=True)
+    same_release = templates.filter(release=kind.release)[:LOGS]
+    baseline = baseline_of(kind.stage, [_hashes(compressed) for compressed in same_release])
     if baseline is None:
-        baseline = baseline_of(stage, [_hashes(compressed) for compressed in templates[:LOGS]])
+        any_release = [_hashes(compressed) for compressed in templates[:LOGS]]
+        baseline = baseline_of(kind.stage, any_release)
     return baseline
 
 

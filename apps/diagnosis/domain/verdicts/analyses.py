@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self
 
@@ -57,7 +57,8 @@ EVIDENCE_LIMIT = 200
 class AnalysisInput:
     """The data that jobs are analysed with, fetched at once for many jobs.
 
-    Attempts, outages and posted logs are by job ID, markers of phases and levels by experiment ID.
+    Attempts, outages and posted logs are by primary key of the job, markers of phases and levels by
+    that of the experiment.
     """
 
     classifiers: Mapping[str, LogClassifier]
@@ -102,8 +103,7 @@ class HarvestContent:
     """Excerpts, evidence and phases of a harvest: unsaved rows, and stored excerpts that stay.
 
     Without `phases`, the stored phases stay; the same holds for `lines`, the templates of the lines
-    of the logs. `omitted` are the IDs of known errors that were too
-    slow for the logs.
+    of the logs. `omitted` are the IDs of known errors that were too slow for the logs.
     """
 
     excerpts: Sequence[LogExcerpt]
@@ -257,109 +257,119 @@ def _join_messages(errors: Sequence[LogError]) -> str:
     return clean_text("; ".join(str(error) for error in errors), 2000)
 
 
+@dataclass(slots=True)
+class _LogContents:
+    """What the logs of a harvest contain. `fresh_blocks` are the blocks not from stored excerpts.
+
+    `excerpts` are stored and new ones. The survey of a large log may have to be completed later.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    fresh_blocks: list[Block] = field(default_factory=list)
+    excerpts: list[LogExcerpt] = field(default_factory=list)
+    needs_survey: bool = False
+
+
+def _gather_contents(harvest: LogHarvest, results: Sequence[ReadResult]) -> _LogContents:
+    """Return the contents of the logs that were read."""
+    contents = _LogContents()
+    for result in results:
+        if result.block is None:
+            continue
+        contents.blocks.append(result.block)
+        if result.before and not result.before.reaches(result.block):
+            contents.needs_survey = True
+        if result.excerpt:
+            contents.excerpts.append(result.excerpt)
+        else:
+            contents.fresh_blocks.append(result.block)
+            contents.excerpts.append(excerpt_of(harvest, result.path, result.block))
+    return contents
+
+
 def _conclude(
-    harvest: LogHarvest, inputs: AnalysisInput, read: Sequence[ReadResult]
+    harvest: LogHarvest, inputs: AnalysisInput, results: Sequence[ReadResult]
 ) -> HarvestOutcome:
     """Return the outcome of the logs that were read.
 
     Stored content stays if some of it cannot be read again.
     """
     job = harvest.job
-    errors = [result.error for result in read if result.error]
-    if _has_evidence_before_excerpts(harvest, read):
+    errors = [result.error for result in results if result.error]
+    if _has_evidence_before_excerpts(harvest, results):
         return HarvestOutcome(harvest, HarvestState.DONE, _join_messages(errors), is_read=False)
 
-    changes = []
-    blocks = []
-    fresh_blocks = []
-    excerpts = []
-    needs_survey = False
-    for result in read:
-        if result.change:
-            changes.append(result.change)
-        if result.block is None:
-            continue
-        blocks.append(result.block)
-        if result.before and not result.before.reaches(result.block):
-            needs_survey = True
-        if result.excerpt:
-            excerpts.append(result.excerpt)
-        else:
-            fresh_blocks.append(result.block)
-            excerpts.append(excerpt_of(harvest, result.path, result.block))
-
-    reasons = _reasons_about_logs(job, read, changes)
+    contents = _gather_contents(harvest, results)
     markers = inputs.markers[job.experiment_id]
     diagnosis = diagnose(
         replace(facts_of(job, codes=inputs.exit_codes), levels=markers.levels),
-        blocks,
+        contents.blocks,
         classifiers=inputs.classifiers,
         outages=inputs.outages[job.pk],
-        reasons=reasons,
-        surveys={result.stream: result.before for result in read if result.before},
+        reasons=_reasons_about_logs(job, results),
+        surveys={result.stream: result.before for result in results if result.before},
     )
-    diagnosis = _with_refusal(with_novel_lines(diagnosis, job, blocks), read)
+    diagnosis = _with_refusal(with_novel_lines(diagnosis, job, contents.blocks), results)
+
     phases = None
     lines = None
-    if fresh_blocks:
-        phases = phases_in_logs(job, fresh_blocks, markers)
-        lines = template_lines(blocks)
+    if contents.fresh_blocks:
+        phases = phases_in_logs(job, contents.fresh_blocks, markers)
+        lines = template_lines(contents.blocks)
     judged_job = None
     if needs_verdict(job, diagnosis.verdict):
-        judged_job = JudgedJob.of(job, diagnosis.verdict, blocks)
+        judged_job = JudgedJob.of(job, diagnosis.verdict, contents.blocks)
     return HarvestOutcome(
         harvest,
-        _state_of(read),
+        _state_of(results),
         _join_messages(errors),
         content=HarvestContent(
-            excerpts,
+            contents.excerpts,
             evidence_of(harvest, diagnosis),
             phases=phases,
             lines=lines,
             omitted=diagnosis.omitted,
         ),
         judged_job=judged_job,
-        needs_survey=needs_survey,
-        is_read=bool(fresh_blocks) or not blocks,
+        needs_survey=contents.needs_survey,
+        is_read=bool(contents.fresh_blocks) or not contents.blocks,
     )
 
 
-def _reasons_about_logs(
-    job: Job, read: Sequence[ReadResult], changes: Sequence[str]
-) -> list[Reason]:
+def _reasons_about_logs(job: Job, results: Sequence[ReadResult]) -> list[Reason]:
     """Return why logs could not be read, with the fix, and how they changed meanwhile."""
     problems = []
-    for result in read:
+    for result in results:
         if isinstance(result.error, LogRefused):
             problems.append(f"{result.error}. {wording.REFUSAL_FIXES[result.error.refusal]}")
         elif result.error:
             problems.append(str(result.error))
-    problems += changes
-    if not read and job.started_at:
+    problems += [result.change for result in results if result.change]
+    if not results and job.started_at:
         problems.append(wording.LOG_PATH_UNKNOWN)
-    elif not read:
+    elif not results:
         problems.append(wording.NEVER_STARTED)
     return [Reason(ReasonKind.LOG, clean_text(problem)) for problem in problems]
 
 
-def _with_refusal(diagnosis: Diagnosis, read: Sequence[ReadResult]) -> Diagnosis:
-    """Name the refusal of its logs as what is known of a failure that nothing else explains."""
+def _with_refusal(diagnosis: Diagnosis, results: Sequence[ReadResult]) -> Diagnosis:
+    """Return the diagnosis, summed up by the refusal of the logs if nothing else explains it."""
     verdict = diagnosis.verdict
-    refused = [result.error for result in read if isinstance(result.error, LogRefused)]
+    refused = [result.error for result in results if isinstance(result.error, LogRefused)]
     is_explained = verdict.category is not Category.UNKNOWN or verdict.cause is not None
-    if not refused or is_explained or any(result.block for result in read):
+    if not refused or is_explained or any(result.block for result in results):
         return diagnosis
     why = wording.log_refused(refused[0].refusal)
     summary = f"{why}. {wording.REFUSAL_FIXES[refused[0].refusal]}, then re-analyse the log."
     return replace(diagnosis, verdict=replace(verdict, summary=summary, log_refused=why))
 
 
-def _has_evidence_before_excerpts(harvest: LogHarvest, read: Sequence[ReadResult]) -> bool:
+def _has_evidence_before_excerpts(harvest: LogHarvest, results: Sequence[ReadResult]) -> bool:
     """Return whether evidence precedes the stored excerpts of logs that are gone.
 
     A new analysis of the excerpts would lose this evidence.
     """
-    excerpts = [result.excerpt for result in read if result.excerpt]
+    excerpts = [result.excerpt for result in results if result.excerpt]
     return any(
         harvest.evidence.filter(stream=excerpt.stream, offset__lt=excerpt.first_offset).exists()
         for excerpt in excerpts

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from apps.clusters.schedulers.base import JobState
-from apps.diagnosis.domain.log_page.outline import Phase, marks_by, phases_in
+from apps.diagnosis.domain.log_page.outline import Phase, find_pack_marks, list_phases
 from apps.diagnosis.engine.base import Block
 from apps.diagnosis.engine.formats.markers import Markers
 from apps.jobs.domain.phases.logs import MarkedPhase
@@ -19,8 +19,8 @@ def phases_in_logs(job: Job, blocks: Sequence[Block], markers: Markers) -> list[
     writes the log, so a phase that lasts longer than the job ran is left out.
     """
     for block in blocks:
-        marks, _ = marks_by(replace(markers, levels=()), block.data)
-        if phases := phases_in(block.data, block.offset, marks):
+        marks, _ = find_pack_marks(replace(markers, levels=()), block.data)
+        if phases := list_phases(block.data, block.offset, marks):
             return _measured(job, phases, is_whole=block.is_whole)
     return []
 

@@ -4,7 +4,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from apps.diagnosis.domain.groups.example_log import ExampleLine, Place, lines_by_place, place_in
-from apps.diagnosis.domain.log_page.outline import levels_in
+from apps.diagnosis.domain.log_page.outline import list_levels
 from apps.diagnosis.domain.reading.success_samples import baseline_for
 from apps.diagnosis.engine.evidence.catalogue import text_of
 from apps.diagnosis.engine.evidence.novelty import (
@@ -135,7 +135,7 @@ def _most_common_error(
     templates = Templates()
     highest = 0
     begin = 0
-    for level_line in levels_in(data[cut:], cut):
+    for level_line in list_levels(data[cut:], cut):
         place = (excerpt.stream, excerpt.first_offset + level_line.offset)
         if level_line.level == "debug" or place in marked:
             continue

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import re2
 from django.db.models import TextChoices
@@ -162,6 +162,14 @@ class BlockHits:
 
     def in_order(self) -> tuple[Hit, ...]:
         return tuple(self._hits[key] for key in sorted(self._hits))
+
+
+class _MatchedLine(NamedTuple):
+    """A line of a chunk that a pattern matches; `start` is its first byte in the chunk."""
+
+    start: int
+    line: bytes
+    match: re2._Match
 
 
 class KnownErrorCatalogue:
@@ -331,17 +339,17 @@ class KnownErrorCatalogue:
         """
         regex = self._regexes[index]
         never_silenced = index in self._never_silenced
-        lines: list[tuple[int, bytes, re2._Match]] = []
+        lines: list[_MatchedLine] = []
         for start, line in matching_lines(regex, chunk.text, begin):
             if not last and len(lines) == room:
                 break
             if (never_silenced or not self._is_noise(line, facts)) and (
                 match := regex.search(line)
             ):
-                lines.append((start, line, match))
-        for start, line, match in lines[-room:]:
-            place, number = chunk.place_of(start)
-            hits.add(place, index, self._hit(index, line, match, place, number, hits.stream))
+                lines.append(_MatchedLine(start, line, match))
+        for matched in lines[-room:]:
+            offset, number = chunk.place_of(matched.start)
+            hits.add(offset, index, self._hit(index, matched, offset, number, hits.stream))
         return min(len(lines), room)
 
     def _is_noise(self, line: bytes, facts: JobFacts) -> bool:
@@ -361,18 +369,17 @@ class KnownErrorCatalogue:
     def _hit(
         self,
         index: int,
-        line: bytes,
-        match: re2._Match,
+        matched: _MatchedLine,
         offset: int,
         number: int | None,
         stream: Stream,
     ) -> Hit:
-        start, end = match.span()
+        start, end = matched.match.span()
         fields = {}
-        for name, value in match.groupdict().items():
+        for name, value in matched.match.groupdict().items():
             if value:
                 fields[text_of(name)] = text_of(value)
-        text = text_of(_excerpt(line, start, end))
+        text = text_of(_excerpt(matched.line, start, end))
         return Hit(self.patterns[index], number, offset, text, end - start, fields, stream)
 
 

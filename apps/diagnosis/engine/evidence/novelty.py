@@ -119,16 +119,19 @@ class Baseline:
     hashes: "Hashes"
     counts: "npt.NDArray[np.int64]"
 
-    def knows(self, template: int) -> bool:
-        """Return whether any of the logs contains a template; lines without words always count."""
-        return template == 0 or self.count_of(template) > 0
+    def knows(self, line_hash: int) -> bool:
+        """Return whether any of the logs contains the template with this hash.
 
-    def count_of(self, template: int) -> int:
-        """Return how many of the logs contain a template."""
+        The template of lines without words counts as known.
+        """
+        return line_hash == 0 or self.count_of(line_hash) > 0
+
+    def count_of(self, line_hash: int) -> int:
+        """Return how many of the logs contain the template with this hash."""
         import numpy as np
 
-        index = int(np.searchsorted(self.hashes, np.uint64(template)))
-        if index < len(self.hashes) and int(self.hashes[index]) == template:
+        index = int(np.searchsorted(self.hashes, np.uint64(line_hash)))
+        if index < len(self.hashes) and int(self.hashes[index]) == line_hash:
             return int(self.counts[index])
         return 0
 
@@ -154,15 +157,15 @@ class NovelLine:
 
 
 def novel_rows(lines: Iterable[bytes], baseline: Baseline) -> Iterator[tuple[int, int]]:
-    """Yield row and template of each clean line whose template is not in the baseline."""
+    """Yield row and hash of each clean line whose template is not in the baseline."""
     templates = Templates()
     known: dict[int, bool] = {}
     for index, line in enumerate(lines):
-        template = templates.hash_of(line)
-        if template not in known:
-            known[template] = baseline.knows(template)
-        if not known[template]:
-            yield index, template
+        line_hash = templates.hash_of(line)
+        if line_hash not in known:
+            known[line_hash] = baseline.knows(line_hash)
+        if not known[line_hash]:
+            yield index, line_hash
 
 
 def start_of_tail(data: bytes) -> int:
@@ -183,18 +186,18 @@ def novel_lines(block: Block, baseline: Baseline, *, most: int) -> list[NovelLin
     raw = block.data[cut:].split(b"\n")
     lines = clean(block.data[cut:]).split(b"\n")
     rows = list(novel_rows(lines, baseline))
-    times = Counter(template for _, template in rows)
+    times = Counter(line_hash for _, line_hash in rows)
     first_rows: dict[int, int] = {}
-    for row, template in rows:
-        first_rows.setdefault(template, row)
+    for row, line_hash in rows:
+        first_rows.setdefault(line_hash, row)
     starts = np.concatenate(([0], np.cumsum([len(line) + 1 for line in raw])))
     novel = []
-    for template, row in first_rows.items():
+    for line_hash, row in first_rows.items():
         novel.append(
             NovelLine(
                 offset=block.offset + cut + int(starts[row]),
                 text=text_of(lines[row].strip()[:_TEXT_BYTES]),
-                times=times[template],
+                times=times[line_hash],
                 names_error=names_error(lines[row]),
             )
         )

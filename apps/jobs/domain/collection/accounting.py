@@ -358,7 +358,7 @@ def _insert(
     if not records:
         return inserted
     hosts = HostLookup(cluster, records)
-    experiment_of = cache(membership.experiment_of)
+    find_experiment_pk = cache(membership.find_experiment_pk)
     keys = iter(next_keys(Job, len(records)))
     names = (*RECORD_FIELDS, "site_id", "experiment_id")
     values_of = itemgetter(*names)
@@ -369,7 +369,9 @@ def _insert(
             own = list(islice(keys, len(part)))
             columns = to_columns(part)
             columns["site_id"] = [site or cluster.site_id for site in columns["site_id"]]
-            columns["experiment_id"] = list(map(experiment_of, columns["account"], columns["user"]))
+            columns["experiment_id"] = list(
+                map(find_experiment_pk, columns["account"], columns["user"])
+            )
             hosts.add_to(columns)
             inserted.pks += own
             inserted.failed_pks += compress(own, map(FAILED_STATES.__contains__, columns["state"]))
@@ -417,6 +419,6 @@ def _correct(
     stored.update(collected_at=at, **corrections)
     if corrections.keys() & {"account", "user"}:
         stored.filter(experiment=None).update(
-            experiment_id=membership.experiment_of(job.account, job.user)
+            experiment_id=membership.find_experiment_pk(job.account, job.user)
         )
         prove_jobs(stored, at=at)

@@ -62,7 +62,7 @@ def claim_jobs(*, experiment: Experiment, at: datetime) -> int:
         undecided = Job.objects.filter(Q(experiment=None) | Q(proof=Proof.CLAIMED), cluster=cluster)
         for account, user in undecided.order_by().values_list("account", "user").distinct():
             jobs = undecided.filter(account=account, user=user)
-            if membership.experiment_of(account, user) == experiment.pk:
+            if membership.find_experiment_pk(account, user) == experiment.pk:
                 without = jobs.filter(experiment=None)
                 mark_dirty(without.datetimes("ended_at", "hour", tzinfo=UTC))
                 mark_log_phases(without)

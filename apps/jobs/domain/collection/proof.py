@@ -6,6 +6,7 @@ Any user can set `OPSPORTAL_REQUEST`, so the variable alone proves nothing.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import connection
 from django.db.models import F, QuerySet
@@ -39,14 +40,14 @@ class ProvenMembership:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.by_key = {}
+        self.experiment_pk_by_key = {}
         for pk, key in Experiment.objects.values_list("pk", "key"):
-            self.by_key[key.casefold()] = pk
+            self.experiment_pk_by_key[key.casefold()] = pk
         maps = AccountMap.objects.filter(cluster=None) | AccountMap.objects.filter(cluster=cluster)
         rows = maps.order_by(F("cluster").asc(nulls_first=True)).values_list(
             "kind", "account", "experiment_id"
         )
-        self._mapped = {(kind, name): experiment for kind, name, experiment in rows}
+        self._mapped = {(kind, name): experiment_pk for kind, name, experiment_pk in rows}
         try:
             self._accounts_are_enforced = getattr(
                 adapter_of(cluster), "accounts_are_enforced", True
@@ -54,24 +55,31 @@ class ProvenMembership:
         except SchedulerError:
             self._accounts_are_enforced = False
 
-    def experiment_of(self, account: str, user: str) -> int | None:
-        """Return the experiment that can see jobs of this account and user."""
-        of_user = self._mapped.get((MappedName.USER, user))
+    def find_experiment_pk(self, account: str, user: str) -> int | None:
+        """Return the key of the experiment that can see jobs of this account and user."""
+        pk_of_user = self._mapped.get((MappedName.USER, user))
         if self._accounts_are_enforced:
-            return self._of_account(account) or of_user
-        return of_user or self._of_account(account)
+            return self._pk_of_account(account) or pk_of_user
+        return pk_of_user or self._pk_of_account(account)
 
-    def proves(self, account: str, user: str, experiment_id: int) -> bool:
+    def proves(self, account: str, user: str, experiment_pk: int) -> bool:
         """Return whether account and user prove that a job belongs to an experiment."""
-        of_user = self._mapped.get((MappedName.USER, user))
-        return experiment_id == of_user or (
-            self._accounts_are_enforced and experiment_id == self._of_account(account)
-        )
+        if experiment_pk == self._mapped.get((MappedName.USER, user)):
+            return True
+        return self._accounts_are_enforced and experiment_pk == self._pk_of_account(account)
 
-    def _of_account(self, account: str) -> int | None:
-        return self._mapped.get((MappedName.ACCOUNT, account)) or self.by_key.get(
+    def _pk_of_account(self, account: str) -> int | None:
+        return self._mapped.get((MappedName.ACCOUNT, account)) or self.experiment_pk_by_key.get(
             account.casefold()
         )
+
+
+class _AcceptedJobs(NamedTuple):
+    """The jobs of an acceptance; `submitted_at` is None for all jobs of a user."""
+
+    scope: str
+    name: str
+    submitted_at: datetime | None
 
 
 class Claims:
@@ -86,23 +94,23 @@ class Claims:
         self._arrays: dict[str, list[SubmittedArray]] = defaultdict(list)
         for array in SubmittedArray.objects.filter(spool_id__in=set(spool_ids), **of_cluster):
             self._arrays[array.spool_id].append(array)
-        self._accepted: dict[int, set[tuple[str, str, datetime | None]]] = defaultdict(set)
+        self._accepted: dict[int, set[_AcceptedJobs]] = defaultdict(set)
         for acceptance in ClaimAcceptance.objects.filter(withdrawn_at=None, **of_cluster):
             self._accepted[acceptance.request_id].add(
-                (acceptance.scope, acceptance.name, acceptance.submitted_at)
+                _AcceptedJobs(acceptance.scope, acceptance.name, acceptance.submitted_at)
             )
 
-    def experiment_of(self, key: str) -> int | None:
-        """Return the experiment of a request.
+    def find_experiment_pk(self, key: str) -> int | None:
+        """Return the primary key of the experiment of a request.
 
-        For an unknown request, return the experiment that its key starts with.
+        For an unknown request, it is the experiment that the key of the request starts with.
         """
         request = self.requests.get(key)
         if request:
             return request.experiment_id
-        return self.membership.by_key.get(key.rpartition("-")[0].casefold())
+        return self.membership.experiment_pk_by_key.get(key.rpartition("-")[0].casefold())
 
-    def proof_of(
+    def find_proof(
         self,
         key: str,
         *,
@@ -114,18 +122,18 @@ class Claims:
     ) -> Proof:
         """Return the proof that a job belongs to the request it names."""
         request = self.requests.get(key)
-        experiment = self.experiment_of(key)
+        experiment_pk = self.find_experiment_pk(key)
         if request and any(
             array.request_id == request.pk and -SKEW <= submitted_at - array.sent_at <= _SAME_ARRAY
             for array in self._arrays[spool_id]
         ):
             return Proof.SUBMITTED
-        if experiment and self.membership.proves(account, user, experiment):
+        if experiment_pk and self.membership.proves(account, user, experiment_pk):
             return Proof.ACCOUNT
         covering = {
-            (ClaimScope.JOB.value, job_id, submitted_at),
-            (ClaimScope.ARRAY.value, spool_id, submitted_at),
-            (ClaimScope.USER.value, user, None),
+            _AcceptedJobs(ClaimScope.JOB.value, job_id, submitted_at),
+            _AcceptedJobs(ClaimScope.ARRAY.value, spool_id, submitted_at),
+            _AcceptedJobs(ClaimScope.USER.value, user, None),
         }
         if request and covering & self._accepted[request.pk]:
             return Proof.ACCEPTED
@@ -187,7 +195,7 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
     for job in jobs:
         key = job.claimed_key
         before = (job.proof, job.experiment_id)
-        job.proof = claims.proof_of(
+        job.proof = claims.find_proof(
             key,
             spool_id=job.spool_id,
             job_id=job.job_id,
@@ -198,11 +206,11 @@ def _prove(jobs: Sequence[Job]) -> list[Job]:
         if job.proof == Proof.CLAIMED:
             job.request_key = ""
             job.request = None
-            job.experiment_id = claims.membership.experiment_of(job.account, job.user)
+            job.experiment_id = claims.membership.find_experiment_pk(job.account, job.user)
         else:
             job.request_key = key
             job.request = claims.requests.get(key)
-            job.experiment_id = claims.experiment_of(key)
+            job.experiment_id = claims.find_experiment_pk(key)
         job.release = releases.get((job.request_id or 0, job.stage.casefold()), "")
         if (job.proof, job.experiment_id) != before:
             changed.append(job)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import QuerySet
 
@@ -12,12 +13,19 @@ from apps.jobs.domain.live.reasons import reason_of
 from apps.jobs.domain.live.stored import replace_rows
 from apps.jobs.models import LiveArray
 
-#: Spool ID, submission time, state, reason and account: unique within a cluster.
-ArrayKey = tuple[str, datetime, str, str, str]
+
+class ArrayKey(NamedTuple):
+    """Identifies a row of `LiveArray` within its cluster."""
+
+    spool_id: str
+    submitted_at: datetime
+    state: str
+    reason: str
+    account: str
 
 
 def array_key(array: LiveArray) -> ArrayKey:
-    return array.spool_id, array.submitted_at, array.state, array.reason, array.account
+    return ArrayKey(array.spool_id, array.submitted_at, array.state, array.reason, array.account)
 
 
 def store_arrays(*, cluster: Cluster, arrays: Mapping[ArrayKey, LiveArray]) -> int:

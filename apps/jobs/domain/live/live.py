@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import Sum
 
@@ -17,36 +18,64 @@ from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.models import LiveArray, LiveJobs
 from apps.production.models import Request
 
-#: Request and stage of a submission, by spool ID and submission time.
-Named = Mapping[tuple[str, datetime], tuple[int, str]]
-_Key = tuple[str, str, int | None, int | None, str, str]
+
+class ProvenStage(NamedTuple):
+    """The stage that a submission is proven to belong to."""
+
+    request_pk: int
+    stage: str
 
 
-def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -> int:
+#: By spool ID and time of submission, which identify a submission within its cluster.
+ProvenStages = Mapping[tuple[str, datetime], ProvenStage]
+
+
+class _GroupKey(NamedTuple):
+    """What the jobs of a row of `LiveJobs` have in common."""
+
+    state: str
+    reason: str
+    experiment_id: int | None
+    request_id: int | None
+    stage: str
+    account: str
+
+
+def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], stages: ProvenStages) -> int:
     """Store the groups and the arrays of unfinished jobs of a reading.
 
-    Runs in the caller's transaction. Only rows that differ are written; return their number.
+    `stages` lacks the submissions that are not proven to belong to a request. Runs in the caller's
+    transaction. Only rows that differ are written; return their number.
     """
     membership = ProvenMembership(cluster)
-    requests = dict(
-        Request.objects.filter(pk__in={pk for pk, _ in named.values()}).values_list(
-            "pk", "experiment"
-        )
-    )
-    groups: dict[_Key, LiveJobs] = {}
+    request_pks = {proven.request_pk for proven in stages.values()}
+    requests = Request.objects.filter(pk__in=request_pks)
+    experiment_of_request = dict(requests.values_list("pk", "experiment"))
+    groups: dict[_GroupKey, LiveJobs] = {}
     arrays: dict[ArrayKey, LiveArray] = {}
     for current in jobs:
-        request, stage = named.get((current.spool_id, current.submitted_at), (None, ""))
-        experiment: int | None
-        if request:
-            experiment = requests[request]
+        proven = stages.get((current.spool_id, current.submitted_at))
+        experiment_pk: int | None
+        if proven:
+            experiment_pk = experiment_of_request[proven.request_pk]
         else:
-            experiment = membership.experiment_of(current.account, "")
-        reason = clean_text(current.reason, 100)
-        account = clean_text(current.account, 255)
-        key = (str(current.state), reason, experiment, request, stage, account)
-        if (group := groups.get(key)) is None:
-            group = groups[key] = _group(cluster, key, current.submitted_at)
+            experiment_pk = membership.find_experiment_pk(current.account, "")
+        key = _GroupKey(
+            state=str(current.state),
+            reason=clean_text(current.reason, 100),
+            experiment_id=experiment_pk,
+            request_id=proven.request_pk if proven else None,
+            stage=proven.stage if proven else "",
+            account=clean_text(current.account, 255),
+        )
+        if key not in groups:
+            groups[key] = LiveJobs(
+                cluster=cluster,
+                **key._asdict(),
+                jobs=0,
+                oldest_submitted_at=current.submitted_at,
+            )
+        group = groups[key]
         group.jobs += current.jobs
         group.oldest_submitted_at = min(group.oldest_submitted_at, current.submitted_at)
 
@@ -54,48 +83,28 @@ def store_live(*, cluster: Cluster, jobs: Iterable[CurrentJobs], named: Named) -
             cluster=cluster,
             spool_id=clean_text(current.spool_id, 64),
             submitted_at=current.submitted_at,
-            state=str(current.state),
-            reason=reason,
             jobs=0,
-            experiment_id=experiment,
-            request_id=request,
-            stage=stage,
-            account=account,
+            **key._asdict(),
         )
         array = arrays.setdefault(array_key(array), array)
         array.jobs += current.jobs
     written = replace_rows(
         LiveJobs.objects.filter(cluster=cluster),
         groups,
-        key_of=_key,
+        key_of=_group_key,
         changing=("jobs", "oldest_submitted_at"),
     )
     return written + store_arrays(cluster=cluster, arrays=arrays)
 
 
-def _group(cluster: Cluster, key: _Key, submitted_at: datetime) -> LiveJobs:
-    state, reason, experiment, request, stage, account = key
-    return LiveJobs(
-        cluster=cluster,
-        state=state,
-        reason=reason,
-        experiment_id=experiment,
-        request_id=request,
-        stage=stage,
-        account=account,
-        jobs=0,
-        oldest_submitted_at=submitted_at,
-    )
-
-
-def _key(live_jobs: LiveJobs) -> _Key:
-    return (
-        live_jobs.state,
-        live_jobs.reason,
-        live_jobs.experiment_id,
-        live_jobs.request_id,
-        live_jobs.stage,
-        live_jobs.account,
+def _group_key(live_jobs: LiveJobs) -> _GroupKey:
+    return _GroupKey(
+        state=live_jobs.state,
+        reason=live_jobs.reason,
+        experiment_id=live_jobs.experiment_id,
+        request_id=live_jobs.request_id,
+        stage=live_jobs.stage,
+        account=live_jobs.account,
     )
 
 

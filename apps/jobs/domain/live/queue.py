@@ -16,7 +16,7 @@ from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import CurrentJobs, Flagged, KnowsQueue, SchedulerError
 from apps.jobs.domain.collection.flagged import keep_flagged
 from apps.jobs.domain.collection.proof import SKEW, Claims
-from apps.jobs.domain.live.live import store_live
+from apps.jobs.domain.live.live import ProvenStage, ProvenStages, store_live
 from apps.jobs.domain.records.conversion import clean_text
 from apps.jobs.enums import Proof, RecordSource
 from apps.jobs.models import Job, QueueCount, QueueReading
@@ -79,34 +79,33 @@ def store_queue(
     QueueReading.objects.get_or_create(cluster=cluster)
     QueueReading.objects.select_for_update().get(cluster=cluster)
 
-    jobs, proven = _prove_origins(cluster, list(jobs), origins)
-    counts: dict[tuple[int, str], QueueCount] = {}
+    jobs, stages = _prove_origins(cluster, list(jobs), origins)
+    counts: dict[ProvenStage, QueueCount] = {}
     for current in jobs:
-        origin = proven.get((current.spool_id, current.submitted_at))
-        if origin is None:
+        proven = stages.get((current.spool_id, current.submitted_at))
+        if proven is None:
             continue
-        request, stage = origin
         blank = QueueCount(
             cluster=cluster,
-            request_id=request,
-            stage=stage,
+            request_id=proven.request_pk,
+            stage=proven.stage,
             newest_submitted_at=current.submitted_at,
         )
-        count = counts.setdefault((request, stage), blank)
+        count = counts.setdefault(proven, blank)
         setattr(count, current.state, getattr(count, current.state) + current.jobs)
         count.newest_submitted_at = max(count.newest_submitted_at, current.submitted_at)
 
     _replace_counts(cluster, counts)
-    store_live(cluster=cluster, jobs=jobs, named=proven)
-    record_work_start(request_pks={request for request, _ in counts}, at=at)
+    store_live(cluster=cluster, jobs=jobs, stages=stages)
+    record_work_start(request_pks={proven.request_pk for proven in counts}, at=at)
     QueueReading.objects.filter(cluster=cluster).update(at=at, last_error="")
 
 
-def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCount]) -> None:
+def _replace_counts(cluster: Cluster, counts: Mapping[ProvenStage, QueueCount]) -> None:
     """Write the counts of requests that changed."""
     fields = ("queued", "running", "held", "newest_submitted_at")
     for stored in QueueCount.objects.filter(cluster=cluster):
-        count = counts.get((stored.request_id, stored.stage))
+        count = counts.get(ProvenStage(stored.request_id, stored.stage))
         if count is None:
             stored.delete()
         elif any(getattr(stored, name) != getattr(count, name) for name in fields):
@@ -119,15 +118,15 @@ def _replace_counts(cluster: Cluster, counts: Mapping[tuple[int, str], QueueCoun
 
 def _prove_origins(
     cluster: Cluster, jobs: list[CurrentJobs], origins: Origins
-) -> tuple[list[CurrentJobs], dict[tuple[str, datetime], tuple[int, str]]]:
-    """Return the jobs, and the proven request and stage of each submission.
+) -> tuple[list[CurrentJobs], ProvenStages]:
+    """Return the jobs, and the stages that their submissions are proven to belong to.
 
     Proven jobs get the time at which their submission was captured. A scheduler gives each requeued
     job another one; of the portal's arrays it is known that nobody else used their ID since.
     """
     keys = {origin.request_key for origin in chain.from_iterable(origins.values())}
     claims = Claims(cluster, keys=keys, spool_ids=origins)
-    named = {}
+    stages: dict[tuple[str, datetime], ProvenStage] = {}
     jobs_as_submitted = []
     for current in jobs:
         submitted_at = current.submitted_at
@@ -135,7 +134,7 @@ def _prove_origins(
             request = claims.requests.get(origin.request_key)
             if request is None:
                 continue
-            proof = claims.proof_of(
+            proof = claims.find_proof(
                 origin.request_key,
                 spool_id=current.spool_id,
                 submitted_at=current.submitted_at,
@@ -148,9 +147,9 @@ def _prove_origins(
                 continue
             submitted_at = origin.submitted_at
             stage = clean_text(origin.stage.strip(), 64)
-            named[current.spool_id, submitted_at] = (request.pk, stage)
+            stages[current.spool_id, submitted_at] = ProvenStage(request.pk, stage)
         jobs_as_submitted.append(replace(current, submitted_at=submitted_at))
-    return jobs_as_submitted, named
+    return jobs_as_submitted, stages
 
 
 @dataclass(frozen=True)

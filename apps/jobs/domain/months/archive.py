@@ -52,7 +52,7 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
     A former archive of the month is replaced as the last step.
     """
     store = job_archive()
-    with _alone_with(month):
+    with _lock_archive_of(month):
         if ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
             raise InvalidTransition(
                 f"{month:%Y-%m} is dropped: its archive is the only copy. Restore it first."
@@ -67,16 +67,16 @@ def archive_month(*, month: date, at: datetime) -> Manifest:
 
 
 def copy_months(source: MonthStore) -> Iterator[date]:
-    """Copy the months of another store that JOB_ARCHIVE has not; yield each that is there then.
+    """Copy the months that only another store has to JOB_ARCHIVE; yield each copied month.
 
     Raises `BadArchive`, `InvalidTransition`.
     """
     target = job_archive()
-    there = set(target.months())
+    existing = set(target.months())
     for month in source.months():
-        if month in there:
+        if month in existing:
             continue
-        with _alone_with(month):
+        with _lock_archive_of(month):
             manifest = source.read_manifest(month)
             new = target.new_directory(month)
             with _checked_files(source, month, manifest) as paths:
@@ -96,7 +96,7 @@ def compare(month: date, manifest: Manifest) -> None:
             raise BadArchive(
                 f"{table.name} has changed since {month:%Y-%m} was archived. Archive it again."
             )
-    if _linked(month) != manifest.links:
+    if _read_links(month) != manifest.links:
         raise BadArchive(
             f"Links to jobs have changed since {month:%Y-%m} was archived. Archive it again."
         )
@@ -116,9 +116,9 @@ def read_manifest(month: date) -> Manifest:
 def restore_month(*, month: date, by: str, at: datetime) -> int:
     """Restore the records of a dropped month; return the number of jobs.
 
-    Raises `BadArchive`, `InvalidTransition`. Totals and statistics are kept: they equal a recount
-    of the restored jobs. If attempts of the month were stored meanwhile, these are kept too, and
-    its hours are recounted.
+    Raises `BadArchive`, `InvalidTransition`. Totals and statistics stay as they are: they equal a
+    recount of the restored jobs. If attempts of the month were stored since it was dropped, they
+    stay too, and the hours of the month are recounted.
     """
     if not ArchivedMonth.objects.filter(month=month, dropped_at__isnull=False).exists():
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
@@ -139,13 +139,13 @@ def _restore(
     archived = ArchivedMonth.objects.select_for_update().get(month=month)
     if archived.dropped_at is None:
         raise InvalidTransition(f"{month:%Y-%m} is not dropped.")
-    came_back = {}
+    inserted = {}
     for table in list_tables():
         if table.name in paths:
-            with _loaded(table, paths[table.name]) as loaded:
-                came_back[table.name] = _insert(table, loaded)
-    _link_again(manifest)
-    if any(rows != manifest.tables[name].rows for name, rows in came_back.items()):
+            with _temporary_table(table, paths[table.name]) as loaded:
+                inserted[table.name] = _insert(table, loaded)
+    _restore_links(manifest)
+    if any(rows != manifest.tables[name].rows for name, rows in inserted.items()):
         # Nothing is stored in a dropped month, so its totals still list every hour in which a job
         # ended.
         hours = HourlyTotals.objects.filter(
@@ -160,14 +160,17 @@ def _restore(
     archived.dropped_at = None
     archived.restored_at = at
     archived.save()
-    jobs = came_back[Job._meta.db_table]
+    jobs = inserted[Job._meta.db_table]
     publish(kind="job_month.restored", target=archived, by=by, at=at, data={"jobs": jobs})
     return jobs
 
 
 @contextmanager
-def _alone_with(month: date) -> Iterator[None]:
-    """Let no other process, on any host, write the archive of a month meanwhile."""
+def _lock_archive_of(month: date) -> Iterator[None]:
+    """Keep other processes, on any host, from writing the archive of a month.
+
+    Raises `InvalidTransition` if one of them does.
+    """
     with exclusive_lock(_ARCHIVE_LOCK, month.year * 100 + month.month) as alone:
         if not alone:
             raise InvalidTransition(f"{month:%Y-%m} is being archived now. Retry later.")
@@ -182,10 +185,10 @@ def _write_files(directory: Path, month: date, at: datetime) -> Manifest:
         for table in list_tables():
             path = directory / file_name(table.name)
             write_rows(path, table, parameters)
-            with _loaded(table, path) as loaded:
+            with _temporary_table(table, path) as loaded:
                 rows, digest = count_and_digest(loaded, _ALL, {})
             contents[table.name] = Content(rows, digest, sha256_of(path))
-        manifest = Manifest(f"{month:%Y-%m}", at.isoformat(), contents, _linked(month))
+        manifest = Manifest(f"{month:%Y-%m}", at.isoformat(), contents, _read_links(month))
         compare(month, manifest)
     return manifest
 
@@ -194,7 +197,7 @@ def _write_files(directory: Path, month: date, at: datetime) -> Manifest:
 def _checked_files(
     store: MonthStore, month: date, manifest: Manifest
 ) -> Iterator[Mapping[str, Path]]:
-    """Yield all files of a month by table, with the content that the manifest says."""
+    """Yield all files of a month by table, after comparing them with the manifest."""
     with store.files(month, manifest.tables) as paths:
         for table, content in manifest.tables.items():
             name = f"{store.place(month)}/{file_name(table)}"
@@ -205,7 +208,7 @@ def _checked_files(
 
 
 @contextmanager
-def _loaded(table: MonthTable, path: Path) -> Iterator[str]:
+def _temporary_table(table: MonthTable, path: Path) -> Iterator[str]:
     """Yield the name of a temporary table with the rows of a file; new columns get defaults."""
     with connection.cursor() as cursor:
         cursor.execute(
@@ -224,15 +227,15 @@ def _insert(table: MonthTable, loaded: str) -> int:
             if field.remote_field is None:
                 continue
             target = field.target_field
-            gone = (
+            target_is_gone = (
                 f'"{column}" IS NOT NULL AND NOT EXISTS (SELECT FROM '
-                f'"{target.model._meta.db_table}" there '
-                f'WHERE there."{target.column}" = {loaded}."{column}")'
+                f'"{target.model._meta.db_table}" target '
+                f'WHERE target."{target.column}" = {loaded}."{column}")'
             )
             if field.null:
-                cursor.execute(f'UPDATE {loaded} SET "{column}" = NULL WHERE {gone}')
+                cursor.execute(f'UPDATE {loaded} SET "{column}" = NULL WHERE {target_is_gone}')
             else:
-                cursor.execute(f"DELETE FROM {loaded} WHERE {gone}")
+                cursor.execute(f"DELETE FROM {loaded} WHERE {target_is_gone}")
         names = ", ".join(f'"{column}"' for column in table.fields)
         cursor.execute(
             f'INSERT INTO "{table.name}" ({names}) SELECT {names} FROM {loaded} ORDER BY '
@@ -242,8 +245,8 @@ def _insert(table: MonthTable, loaded: str) -> int:
         return int(cursor.rowcount)
 
 
-def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
-    """Return links to rows of the month, by column, as pairs of referring and referenced keys."""
+def _read_links(month: date) -> dict[str, list[tuple[int, int]]]:
+    """Return the links to rows of the month by column: pairs of the keys of both rows."""
     rows = {}
     with connection.cursor() as cursor:
         for link in list_links():
@@ -255,20 +258,20 @@ def _linked(month: date) -> dict[str, list[tuple[int, int]]]:
                 ),
                 parameters_of_month(month),
             )
-            rows[str(link)] = [(key, named) for key, named in cursor.fetchall()]
+            rows[str(link)] = [(key, target_key) for key, target_key in cursor.fetchall()]
     return rows
 
 
-def _link_again(manifest: Manifest) -> None:
-    """Restore the links to restored rows that are still empty."""
+def _restore_links(manifest: Manifest) -> None:
+    """Restore the links to restored rows, where the columns are still empty."""
     with connection.cursor() as cursor:
         for link in list_links():
             column = f'"{link.column}"'
             target = link.target
+            pairs = manifest.links.get(str(link), [])
             cursor.executemany(
-                f'UPDATE "{link.table.name}" SET {column} = %(named)s WHERE '
-                f'"{link.table.key}" = %(key)s '
-                f'AND {column} IS NULL AND EXISTS (SELECT FROM "{target.name}" WHERE '
-                f'"{target.key}" = %(named)s)',
-                [{"key": key, "named": named} for key, named in manifest.links.get(str(link), [])],
+                f'UPDATE "{link.table.name}" SET {column} = %(target_key)s '
+                f'WHERE "{link.table.key}" = %(key)s AND {column} IS NULL '
+                f'AND EXISTS (SELECT FROM "{target.name}" WHERE "{target.key}" = %(target_key)s)',
+                [{"key": key, "target_key": target_key} for key, target_key in pairs],
             )

@@ -41,7 +41,7 @@ class MonthOfJobs:
     month: date
     jobs: int
     archived: ArchivedMonth | None
-    due: bool
+    is_due: bool
 
 
 def list_months(*, at: datetime) -> list[MonthOfJobs]:
@@ -56,16 +56,13 @@ def list_months(*, at: datetime) -> list[MonthOfJobs]:
         while month <= month_of(ends["last"]):
             stored.add(month)
             month = next_month(month)
-    listed = []
+    months = []
     for month in sorted(stored | archived.keys(), reverse=True):
         jobs = _jobs_of(month).count()
         if jobs or month in archived:
-            listed.append(
-                MonthOfJobs(
-                    month, jobs, archived.get(month), bool(jobs) and _is_due(month, archived, at)
-                )
-            )
-    return listed
+            is_due = bool(jobs) and _is_due(month, archived, at)
+            months.append(MonthOfJobs(month, jobs, archived.get(month), is_due))
+    return months
 
 
 def drop_due_months(*, at: datetime) -> int:

@@ -58,28 +58,27 @@ def list_tables(condition: str = _OF_MONTH) -> list[MonthTable]:
     # The list grows while it is iterated, to follow cascades of cascades.
     for parent in cascading:
         for relation in _relations(parent.model):
-            if relation.on_delete is models.CASCADE and relation.related_model not in [
-                table.model for table in cascading
-            ]:
-                cascading.append(
-                    MonthTable(relation.related_model, _in(relation.field.column, parent))
-                )
+            is_listed = any(table.model is relation.related_model for table in cascading)
+            if relation.on_delete is models.CASCADE and not is_listed:
+                refers_to_parent = _refers_to(parent, relation.field.column)
+                cascading.append(MonthTable(relation.related_model, refers_to_parent))
     return cascading
 
 
 def list_links(condition: str = _OF_MONTH) -> list[MonthLink]:
     """Return the columns that refer to archived rows and are set to NULL when those are deleted."""
-    naming = []
+    links = []
     for parent in list_tables(condition):
         for relation in _relations(parent.model):
             if relation.on_delete is models.SET_NULL:
                 column = relation.field.column
-                table = MonthTable(relation.related_model, _in(column, parent))
-                naming.append(MonthLink(table, column, parent))
-    return naming
+                table = MonthTable(relation.related_model, _refers_to(parent, column))
+                links.append(MonthLink(table, column, parent))
+    return links
 
 
-def _in(column: str, parent: MonthTable) -> str:
+def _refers_to(parent: MonthTable, column: str) -> str:
+    """Return the condition that a column refers to an archived row of a table."""
     return f'"{column}" IN (SELECT "{parent.key}" FROM "{parent.name}" WHERE {parent.condition})'
 
 

@@ -76,62 +76,64 @@ def store_phases(
     quota = _quota_of_the_day(token, at)
     check_token(token, job_id)
     array = array_of(job_id)
-    done = StoredPhases()
-    ended = set()
+    stored = StoredPhases()
+    ends = set()
     reported = JobPhase.objects.filter(
         cluster=token.cluster_id, job_id=job_id, token_label=token.label
     )
     known = {(phase.name, phase.started_at): phase for phase in reported}
-    room = (
-        MOST_OF_AN_ARRAY - JobPhase.objects.filter(token_label=token.label, array_id=array).count()
-    )
+    of_array = JobPhase.objects.filter(token_label=token.label, array_id=array).count()
+    fields_of_job = {
+        "cluster_id": token.cluster_id,
+        "job_id": job_id,
+        "array_id": array,
+        "experiment_id": token.experiment_id,
+        "request_key": token.request_key,
+        "stage": token.stage,
+        "token_label": token.label,
+        "host": host,
+        "cpu_model": cpu_model,
+        "received_at": at,
+    }
 
     for number, raw in enumerate(phases, start=1):
         try:
             fields = _phase_from(raw, at)
         except BadRecord as error:
-            done.problems.append((number, str(error)))
+            stored.problems.append((number, str(error)))
             continue
         key = fields["name"], fields["started_at"]
         phase = known.get(key)
-        if phase is None and len(known) >= MOST_OF_A_JOB:
-            done.problems.append((number, f"The job has reported {MOST_OF_A_JOB} phases already."))
-        elif phase is None and done.new >= room:
-            done.problems.append(
-                (
-                    number,
-                    f"The jobs of this array have reported {MOST_OF_AN_ARRAY:,} phases already.",
-                )
-            )
-        elif phase is None:
-            known[key] = JobPhase.objects.create(
-                cluster_id=token.cluster_id,
-                job_id=job_id,
-                array_id=array,
-                experiment_id=token.experiment_id,
-                request_key=token.request_key,
-                stage=token.stage,
-                token_label=token.label,
-                host=host,
-                cpu_model=cpu_model,
-                received_at=at,
-                **fields,
-            )
-            done.new += 1
-            ended.add(fields["ended_at"])
+        if phase is None:
+            problem = _limit_problem(of_job=len(known), of_array=of_array + stored.new)
+            if problem:
+                stored.problems.append((number, problem))
+                continue
+            known[key] = JobPhase.objects.create(**fields_of_job, **fields)
+            stored.new += 1
+            ends.add(fields["ended_at"])
         elif phase.ended_at is None and fields["ended_at"] is not None:
             _update(phase, fields)
-            done.changed += 1
-            ended.add(fields["ended_at"])
+            stored.changed += 1
+            ends.add(fields["ended_at"])
         else:
-            done.unchanged += 1
+            stored.unchanged += 1
 
-    transaction.on_commit(lambda: quota.add(token.experiment_id, done.new, at=at))
-    mark_dirty({hour_of(moment) for moment in ended if moment}, Counted.PHASES)
-    _count_no_log_of(token.cluster_id, job_id)
-    if cpu_model and done.new:
+    transaction.on_commit(lambda: quota.add(token.experiment_id, stored.new, at=at))
+    mark_dirty({hour_of(ended_at) for ended_at in ends if ended_at}, Counted.PHASES)
+    _recount_log_phases(token.cluster_id, job_id)
+    if cpu_model and stored.new:
         correct_cpu_model(phase=max(known.values(), key=lambda phase: phase.pk))
-    return done
+    return stored
+
+
+def _limit_problem(*, of_job: int, of_array: int) -> str:
+    """Return why no phase can be added to so many of a job and of its array; empty if one can."""
+    if of_job >= MOST_OF_A_JOB:
+        return f"The job has reported {MOST_OF_A_JOB} phases already."
+    if of_array >= MOST_OF_AN_ARRAY:
+        return f"The jobs of this array have reported {MOST_OF_AN_ARRAY:,} phases already."
+    return ""
 
 
 def _update(phase: JobPhase, fields: Mapping[str, Any]) -> None:
@@ -152,7 +154,7 @@ def check_token(token: PhaseToken, job_id: str) -> None:
     check_array(token=token, job_id=job_id)
 
 
-def _count_no_log_of(cluster_id: int, job_id: str) -> None:
+def _recount_log_phases(cluster_id: int, job_id: str) -> None:
     """Mark a job's log phases for a recount, because the reported phases now count instead."""
     lock_phases_of_jobs([(cluster_id, job_id)])
     mark_log_phases(Job.objects.filter(cluster=cluster_id, job_id=job_id))

@@ -1,6 +1,8 @@
 """Find phases of running jobs that last much longer than usual."""
 
+from collections import Counter
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
@@ -28,6 +30,15 @@ FROM jobs_jobphase WHERE ended_at >= %s AND (experiment_id, stage, name) IN (
     WHERE ended_at IS NULL AND stuck_at IS NULL AND started_at >= %s)
 GROUP BY 1, 2, 3 HAVING count(*) >= %s
 """
+
+
+class _StuckPhase(NamedTuple):
+    """A phase in which jobs of a stage are stuck."""
+
+    request_key: str
+    experiment_pk: int
+    stage: str
+    name: str
 
 
 def open_phases(*, at: datetime) -> JobQuerySet[JobPhase]:
@@ -61,28 +72,33 @@ def find_stuck_phases(*, at: datetime) -> int:
     """
     with connection.cursor() as cursor:
         cursor.execute(_USUAL, [at - _USUAL_OF, at - _FORGOTTEN, _FEWEST])
-        usual = {row[:3]: float(row[3]) for row in cursor.fetchall()}
-    if not usual:
+        usual_seconds: dict[tuple[int, str, str], float] = {}
+        for experiment_pk, stage, name, seconds in cursor.fetchall():
+            usual_seconds[experiment_pk, stage, name] = float(seconds)
+    if not usual_seconds:
         return 0
-    stuck: dict[tuple[str, int, str, str], int] = {}
+    stuck: Counter[_StuckPhase] = Counter()
     for phase in (
         open_phases(at=at).filter(stuck_at=None).select_for_update(of=("self",), skip_locked=True)
     ):
         key = phase.experiment_id, phase.stage, phase.name
-        limit = max(TIMES * usual.get(key, float("inf")), LEAST.total_seconds())
+        limit = max(TIMES * usual_seconds.get(key, float("inf")), LEAST.total_seconds())
         if (at - phase.started_at).total_seconds() > limit:
             JobPhase.objects.filter(pk=phase.pk).update(stuck_at=at)
-            where = phase.request_key, *key
-            stuck[where] = stuck.get(where, 0) + 1
+            stuck[_StuckPhase(phase.request_key, *key)] += 1
+    _publish_stuck(stuck, at)
+    return stuck.total()
 
-    keys = {request_key for request_key, *_ in stuck if request_key}
+
+def _publish_stuck(stuck: Counter[_StuckPhase], at: datetime) -> None:
+    """Publish how many jobs are in each stuck phase, if they belong to a request."""
+    keys = {phase.request_key for phase in stuck if phase.request_key}
     requests = {request.key: request for request in Request.objects.filter(key__in=keys)}
-    for (request_key, experiment, stage, name), jobs in sorted(stuck.items()):
-        request = requests.get(request_key)
-        if request is not None and request.experiment_id == experiment:
-            data = {"jobs": jobs, "stage": stage, "phase": name}
+    for phase, jobs in sorted(stuck.items()):
+        request = requests.get(phase.request_key)
+        if request is not None and request.experiment_id == phase.experiment_pk:
+            data = {"jobs": jobs, "stage": phase.stage, "phase": phase.name}
             publish(kind="request.jobs_stuck", target=request, by="phases", at=at, data=data)
-    return sum(stuck.values())
 
 
 def stuck_phases(user: User, *, at: datetime) -> QuerySet[JobPhase]:

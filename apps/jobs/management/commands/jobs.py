@@ -53,7 +53,7 @@ class Command(BaseCommand):
 
     def _months(self, **options: Any) -> None:
         for month in list_months(at=timezone.now()):
-            state = "due" if month.due else ""
+            state = "due" if month.is_due else ""
             archived = month.archived
             if archived and archived.dropped_at:
                 state = f"{archived.jobs:,} archived, dropped {archived.dropped_at:%Y-%m-%d}"

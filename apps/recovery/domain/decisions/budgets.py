@@ -9,7 +9,7 @@ from django.db.models import Count, Sum
 
 from apps.production.models import Stage
 from apps.recovery.domain.decisions.choice import Budget
-from apps.recovery.domain.decisions.match import ReadRule
+from apps.recovery.domain.decisions.match import ParsedRule
 from apps.recovery.enums import ACTED_ARMS, RETRIED_ARMS
 from apps.recovery.models import Decision
 from apps.submission.enums import SubmissionState
@@ -17,31 +17,31 @@ from apps.submission.models import Submission
 
 
 def read_budget(
-    rules: Sequence[ReadRule], submissions: Sequence[Submission], *, at: datetime
+    rules: Sequence[ParsedRule], submissions: Sequence[Submission], *, at: datetime
 ) -> Budget:
     """Return what rules may still spend on the jobs of these submissions, in four queries."""
     return Budget(_core_seconds_left(rules, at), _retries_left(rules, submissions))
 
 
-def _core_seconds_left(rules: Sequence[ReadRule], at: datetime) -> dict[int, float]:
+def _core_seconds_left(rules: Sequence[ParsedRule], at: datetime) -> dict[int, float]:
     """Return the core-seconds that each rule may still use on this day, UTC."""
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     spent = Decision.objects.filter(
         decided_at__gte=midnight,
         arm__in=ACTED_ARMS,
-        rule__in=[rule.rule.pk for rule in rules],
+        rule__in=[rule.record.pk for rule in rules],
     )
     sums = spent.order_by().values_list("rule_id").annotate(Sum("failed_core_seconds"))
     used = dict(sums)
     left = {}
     for rule in rules:
         budget = rule.definition.limits.core_hours_a_day * 3600
-        left[rule.rule.pk] = budget - used.get(rule.rule.pk, 0)
+        left[rule.record.pk] = budget - used.get(rule.record.pk, 0)
     return left
 
 
 def _retries_left(
-    rules: Sequence[ReadRule], submissions: Sequence[Submission]
+    rules: Sequence[ParsedRule], submissions: Sequence[Submission]
 ) -> dict[tuple[int, int | None], int]:
     """Return how many jobs of a request each rule may still retry, by rule and request.
 
@@ -51,7 +51,7 @@ def _retries_left(
     for rule in rules:
         percent = rule.definition.limits.request_percent
         if percent < 100:
-            percent_of_rule[rule.rule.pk] = percent
+            percent_of_rule[rule.record.pk] = percent
     if not percent_of_rule or not submissions:
         return {}
 

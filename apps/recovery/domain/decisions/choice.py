@@ -11,7 +11,7 @@ from datetime import timedelta
 from django.conf import settings
 
 from apps.jobs.models import Job
-from apps.recovery.domain.decisions.match import ReadRule
+from apps.recovery.domain.decisions.match import ParsedRule
 from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.enums import ActionKind, Arm, Mode
 from apps.submission.domain.arrays.changed_resources import ResourceChanges
@@ -83,13 +83,13 @@ class Choice:
     changes: ResourceChanges = _UNCHANGED
 
 
-def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
+def choose(rule: ParsedRule, attempt: FailedAttempt, budget: Budget) -> Choice:
     """Return what the rule that decides about a failed job does; take its cost off the budget."""
-    definition = match.definition
+    definition = rule.definition
     if definition.action.kind == ActionKind.NOTHING:
         return Choice(Arm.PERSON, "The rule leaves it to a person.")
     if definition.action.kind == ActionKind.HOLD:
-        return _choose_to_hold(match)
+        return _choose_to_hold(rule)
     if attempt.number >= definition.limits.attempts:
         return Choice(Arm.QUESTION, f"It failed {attempt.number} times, which is the limit.")
     remedy = remedy_for(
@@ -97,23 +97,23 @@ def choose(match: ReadRule, attempt: FailedAttempt, budget: Budget) -> Choice:
     )
     if remedy.question:
         return Choice(Arm.QUESTION, remedy.question)
-    if match.rule.mode == Mode.PASSIVE:
+    if rule.record.mode == Mode.PASSIVE:
         return Choice(Arm.PASSIVE, "", remedy.changes)
-    return _choose_active(match, attempt, remedy.changes, budget)
+    return _choose_active(rule, attempt, remedy.changes, budget)
 
 
-def _choose_to_hold(match: ReadRule) -> Choice:
-    if match.rule.mode == Mode.PASSIVE:
+def _choose_to_hold(rule: ParsedRule) -> Choice:
+    if rule.record.mode == Mode.PASSIVE:
         return Choice(Arm.PASSIVE)
     return Choice(Arm.QUESTION, "The rule holds the stage until a person has looked at it.")
 
 
 def _choose_active(
-    match: ReadRule, attempt: FailedAttempt, changes: ResourceChanges, budget: Budget
+    rule: ParsedRule, attempt: FailedAttempt, changes: ResourceChanges, budget: Budget
 ) -> Choice:
     """Return what an active rule does about a job that it may retry."""
-    rule_id = match.rule.pk
-    limits = match.definition.limits
+    rule_id = rule.record.pk
+    limits = rule.definition.limits
     # Before the control group is chosen, so that its jobs are left out as often as the others.
     if not budget.has_retry(rule_id, attempt.request_id):
         why = f"The rule has retried {limits.request_percent:g} % of the jobs of the request."

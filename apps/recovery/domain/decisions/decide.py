@@ -106,14 +106,14 @@ def decide_due(*, at: datetime) -> int:
 
 
 @transaction.atomic
-def decide_again_about(job_id: int, *, at: datetime) -> bool:
+def decide_again_about(job_pk: int, *, at: datetime) -> bool:
     """Decide again about a job whose verdict a person has changed.
 
     Return whether there was a decision: the retry is planned, a question is open, or either was
     withdrawn by an earlier change. Rules may have read the old verdict after the change was made.
     """
     lock_for_this_transaction("recovery.decisions")
-    decisions = Decision.objects.filter(job=job_id).select_related("job__verdict")
+    decisions = Decision.objects.filter(job=job_pk).select_related("job__verdict")
     decisions = decisions.filter(TO_RETRY | OPEN_QUESTION | OPEN_OWNER_QUESTION | WITHDRAWN)
     decision = decisions.select_for_update(of=("self",)).first()
     if decision is None:
@@ -152,7 +152,7 @@ def describe_override(verdict: Verdict) -> str:
 
 def _decide(decisions: Sequence[Decision], at: datetime) -> None:
     """Decide, and save the decisions; hold the stages that rules hold."""
-    decider = Decider(_verdicts_of(decisions), at)
+    decider = Decider(_verdicts_by_job(decisions), at)
     for decision in decisions:
         decider.decide(decision)
     # All rows exist and are locked, so this updates them, several times as fast as `bulk_update`.
@@ -164,12 +164,12 @@ def _decide(decisions: Sequence[Decision], at: datetime) -> None:
         update_fields=_DECIDED_FIELDS,
     )
     add_decisions(decision.pk for decision in decisions)
-    hold_stages(decider.to_hold, at=at)
+    hold_stages(decider.rules_to_hold, at=at)
 
 
-def _verdicts_of(decisions: Sequence[Decision]) -> dict[int, Verdict]:
-    jobs = [decision.job_id for decision in decisions]
+def _verdicts_by_job(decisions: Sequence[Decision]) -> dict[int, Verdict]:
+    job_pks = [decision.job_id for decision in decisions]
     # Many jobs share few clusters, sites and experiments: each is read once, not with every job.
-    verdicts = Verdict.objects.filter(job__in=jobs).select_related("job")
+    verdicts = Verdict.objects.filter(job__in=job_pks).select_related("job")
     verdicts = verdicts.prefetch_related("job__cluster", "job__site", "experiment")
     return {verdict.job_id: verdict for verdict in verdicts}

@@ -9,13 +9,14 @@ from apps.recovery.domain.decisions.alike import AlikeJobs
 from apps.recovery.domain.decisions.budgets import read_budget
 from apps.recovery.domain.decisions.choice import Choice, FailedAttempt, choose
 from apps.recovery.domain.decisions.earlier_attempts import (
+    ArrayPlace,
     earlier_decisions,
     resources_of_stages,
     workflow_types,
 )
 from apps.recovery.domain.decisions.match import (
     Failure,
-    ReadRule,
+    ParsedRule,
     deciding_rule,
     rules_in_order,
     waits_for_company,
@@ -49,19 +50,24 @@ class Decider:
     It sets the fields of decisions, and saves none.
     """
 
-    def __init__(self, verdict_of: Mapping[int, Verdict], at: datetime) -> None:
-        """Read what decides, in a fixed number of queries. `verdict_of` has verdicts by job."""
+    def __init__(self, verdict_by_job: Mapping[int, Verdict], at: datetime) -> None:
+        """Read what decides, in a fixed number of queries.
+
+        All mappings are by primary key of the job, array or request.
+        """
         self.at = at
         self.rules = rules_in_order()
-        self.alike_jobs = AlikeJobs(verdict_of.values())
-        self.verdict_of = verdict_of
+        self.alike_jobs = AlikeJobs(verdict_by_job.values())
+        self.verdict_by_job = verdict_by_job
         # Whether a retry stays on the cluster of its job follows from the rule that decides.
         dry_run = examine(
-            list(verdict_of.values()), limits=RetryLimits(), at=at, moving_jobs=verdict_of
+            list(verdict_by_job.values()), limits=RetryLimits(), at=at, moving_jobs=verdict_by_job
         )
-        self.candidate_of = {candidate.verdict.job_id: candidate for candidate in dry_run.eligible}
-        self.reason_of = _reasons(dry_run)
-        self.on_hold = _jobs_on_hold(dry_run.left_out.get(LeftOut.NOT_RUNNING, []))
+        self.candidate_by_job = {
+            candidate.verdict.job_id: candidate for candidate in dry_run.eligible
+        }
+        self.reason_by_job = _reasons(dry_run)
+        self.jobs_on_hold = _jobs_on_hold(dry_run.left_out.get(LeftOut.NOT_RUNNING, []))
 
         submissions = []
         places = {}
@@ -72,35 +78,35 @@ class Decider:
                 others.append(job)
             else:
                 submissions.append(candidate.submission)
-                places[job.pk] = (candidate.submission.pk, candidate.index)
+                places[job.pk] = ArrayPlace(candidate.submission.pk, candidate.index)
         actions = [rule.definition.action for rule in self.rules]
         self.budget = read_budget(self.rules, submissions, at=at)
-        self.resources_of_array = resources_of_stages(
+        self.resources_by_array = resources_of_stages(
             submissions,
             with_events=any(action.kind == ActionKind.HALF_EVENTS for action in actions),
         )
-        self.workflow_type_of_request = workflow_types(submissions)
-        self.earlier_decision_of = earlier_decisions(places, others)
+        self.workflow_type_by_request = workflow_types(submissions)
+        self.earlier_decision_by_job = earlier_decisions(places, others)
         self.other_clusters: OtherClusters | None = None
         if any(action.goes_elsewhere for action in actions):
             self.other_clusters = OtherClusters(submissions, at)
         #: Rules that hold a stage, by request and position of the stage.
-        self.to_hold: dict[tuple[int, int], RecoveryRule] = {}
+        self.rules_to_hold: dict[tuple[int, int], RecoveryRule] = {}
 
     def decide(self, decision: Decision) -> None:
         """Set the arm of a decision and its reason, or the time of the next try."""
-        verdict = self.verdict_of.get(decision.job_id)
-        candidate = self.candidate_of.get(decision.job_id)
+        verdict = self.verdict_by_job.get(decision.job_id)
+        candidate = self.candidate_by_job.get(decision.job_id)
         if verdict is None:
             self._settle(decision, Arm.PERSON, "It has no verdict any more.")
         elif candidate is not None:
             self._decide_about_candidate(decision, candidate)
-        elif self.reason_of[decision.job_id] == LeftOut.UNSETTLED:
+        elif self.reason_by_job[decision.job_id] == LeftOut.UNSETTLED:
             self._postpone(decision, UNSETTLED_WAIT)
-        elif decision.job_id in self.on_hold:
+        elif decision.job_id in self.jobs_on_hold:
             self._postpone(decision, ON_HOLD_WAIT)
         else:
-            self._decide_without_retry(decision, verdict, self.reason_of[decision.job_id])
+            self._decide_without_retry(decision, verdict, self.reason_by_job[decision.job_id])
 
     def _decide_without_retry(self, decision: Decision, verdict: Verdict, reason: LeftOut) -> None:
         """Decide about a job that cannot be retried now; note which rule matched it."""
@@ -125,9 +131,7 @@ class Decider:
     def _decide_about_candidate(self, decision: Decision, candidate: RetryCandidate) -> None:
         """Decide about a job that can be retried, unless the rule keeps it on a closed cluster."""
         verdict = candidate.verdict
-        failure = Failure(
-            verdict, self._workflow_type_of(candidate), self.alike_jobs.count(verdict)
-        )
+        failure = Failure(verdict, self._workflow_type(candidate), self.alike_jobs.count(verdict))
         rule = deciding_rule(self.rules, failure)
         if self._waits_for_company(failure, rule):
             self._postpone(decision, COMPANY_WAIT)
@@ -136,7 +140,7 @@ class Decider:
             self._decide_without_retry(decision, verdict, LeftOut.CLUSTER)
             return
 
-        earlier = self.earlier_decision_of.get(verdict.job_id)
+        earlier = self.earlier_decision_by_job.get(verdict.job_id)
         requested = self._requested_resources(candidate, earlier)
         decision.failed_core_seconds = verdict.job.core_seconds
         decision.attempt = _number_of_attempt(candidate, earlier)
@@ -153,14 +157,14 @@ class Decider:
             number=decision.attempt,
             requested=requested,
             earlier_arm=earlier.arm if earlier else None,
-            request_id=_request_id_of(candidate),
+            request_id=candidate.submission.request_id if candidate.submission else None,
             other_cluster=self._other_cluster(candidate, rule),
         )
         choice = choose(rule, attempt, self.budget)
         self._apply(decision, rule, choice)
         self._note_hold(rule, candidate, choice)
 
-    def _apply(self, decision: Decision, rule: ReadRule, choice: Choice) -> None:
+    def _apply(self, decision: Decision, rule: ParsedRule, choice: Choice) -> None:
         """Set what a rule has chosen, and when its retry may start."""
         _note_rule(decision, rule)
         decision.changes = choice.changes.as_stored()
@@ -170,12 +174,12 @@ class Decider:
         if choice.arm != Arm.CONTROL:
             decision.act_at += rule.definition.action.wait_after(decision.attempt)
 
-    def _note_hold(self, rule: ReadRule, candidate: RetryCandidate, choice: Choice) -> None:
+    def _note_hold(self, rule: ParsedRule, candidate: RetryCandidate, choice: Choice) -> None:
         """Note that a rule holds the stage of a job, if that is its action."""
         submission = candidate.submission
         holds = rule.definition.action.kind == ActionKind.HOLD and choice.arm == Arm.QUESTION
         if holds and submission is not None:
-            self.to_hold[submission.request_id, submission.position] = rule.rule
+            self.rules_to_hold[submission.request_id, submission.position] = rule.record
 
     def _settle(self, decision: Decision, arm: Arm, why: str) -> None:
         decision.arm = arm
@@ -186,7 +190,7 @@ class Decider:
         decision.due_at = self.at + wait
         decision.attempts = 0
 
-    def _other_cluster(self, candidate: RetryCandidate, rule: ReadRule) -> str | None:
+    def _other_cluster(self, candidate: RetryCandidate, rule: ParsedRule) -> str | None:
         """Return the name of the cluster on which a rule retries a job instead of its own."""
         action = rule.definition.action
         if candidate.submission is None or not action.goes_elsewhere:
@@ -196,21 +200,23 @@ class Decider:
         other = choose_cluster(action, candidate, self.other_clusters)
         return other.name if other else ""
 
-    def _waits_for_company(self, failure: Failure, rule: ReadRule | None) -> bool:
+    def _waits_for_company(self, failure: Failure, rule: ParsedRule | None) -> bool:
+        """Return whether a failed job waits for others that fail alike, before `rule` decides."""
         age = self.at - failure.verdict.ended_at
         return waits_for_company(self.rules, failure, rule, age=age)
 
-    def _workflow_type_of(self, candidate: RetryCandidate) -> str:
+    def _workflow_type(self, candidate: RetryCandidate) -> str:
+        """Return the key of the workflow type of a job that the portal submitted; else empty."""
         if candidate.submission is None:
             return ""
-        return self.workflow_type_of_request[candidate.submission.request_id]
+        return self.workflow_type_by_request[candidate.submission.request_id]
 
     def _requested_resources(
         self, candidate: RetryCandidate, earlier: Decision | None
     ) -> RequestedResources:
         """Return what a job is meant to have: from its stage, or from its first attempt."""
         if candidate.submission is not None:
-            return self.resources_of_array[candidate.submission.pk]
+            return self.resources_by_array[candidate.submission.pk]
         if earlier is not None and earlier.first_asked:
             return RequestedResources(**earlier.first_asked)
         job = candidate.verdict.job
@@ -240,7 +246,7 @@ def _jobs_on_hold(verdicts: Sequence[Verdict]) -> set[int]:
     return on_hold
 
 
-def _may_retry(candidate: RetryCandidate, rule: ReadRule | None) -> bool:
+def _may_retry(candidate: RetryCandidate, rule: ParsedRule | None) -> bool:
     """Return whether a rule can retry a job although submission to its cluster may be off."""
     if candidate.submission is None or candidate.submission.cluster.submits:
         return True
@@ -256,16 +262,9 @@ def _number_of_attempt(candidate: RetryCandidate, earlier: Decision | None) -> i
     return 1 if candidate.submission.retry_of_id is None else 2
 
 
-def _request_id_of(candidate: RetryCandidate) -> int | None:
-    if candidate.submission is None:
-        return None
-    request_id: int = candidate.submission.request_id
-    return request_id
-
-
-def _note_rule(decision: Decision, rule: ReadRule) -> None:
-    decision.rule = rule.rule
-    decision.version = rule.rule.version
+def _note_rule(decision: Decision, rule: ParsedRule) -> None:
+    decision.rule = rule.record
+    decision.version = rule.record.version
 
 
 def _name_in_all_attempts(candidate: RetryCandidate) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from apps.jobs.models import Job
 from apps.production.models import Request, Stage
@@ -11,31 +12,37 @@ from apps.submission.domain.arrays.changed_resources import ResourceChanges
 from apps.submission.domain.arrays.submissions import arrays_that_take_events, index_of
 from apps.submission.models import RetryJob, Submission
 
-#: A job of an array: primary key of the submission, and number of the job.
-Place = tuple[int, int]
+
+class ArrayPlace(NamedTuple):
+    """A job of an array: the primary key of its submission, and its number in the array."""
+
+    submission_pk: int
+    job_number: int
 
 
-def earlier_decisions(places: Mapping[int, Place], others: Sequence[Job]) -> dict[int, Decision]:
+def earlier_decisions(
+    places: Mapping[int, ArrayPlace], others: Sequence[Job]
+) -> dict[int, Decision]:
     """Return what was decided about the attempt before each failed job, by its primary key.
 
     `places` has the place of each job that the portal submitted; `others` are the jobs that it did
     not submit. Only attempts that a batch retried have one. Two queries.
     """
-    decision_at = _decisions_by_place({submission for submission, _ in places.values()})
+    decisions_by_place = _decisions_by_place({place.submission_pk for place in places.values()})
     earlier = {}
-    for job, place in places.items():
-        if place in decision_at:
-            earlier[job] = decision_at[place]
+    for job_pk, place in places.items():
+        if place in decisions_by_place:
+            earlier[job_pk] = decisions_by_place[place]
 
-    decision_of_id = _decisions_by_spool_id(others)
+    decisions_by_spool_id = _decisions_by_spool_id(others)
     for other in others:
-        decision = decision_of_id.get((other.cluster_id, other.spool_id))
+        decision = decisions_by_spool_id.get((other.cluster_id, other.spool_id))
         if decision is not None:
             earlier[other.pk] = decision
     return earlier
 
 
-def _decisions_by_place(submission_pks: set[int]) -> dict[Place, Decision]:
+def _decisions_by_place(submission_pks: set[int]) -> dict[ArrayPlace, Decision]:
     """Return the decisions on the jobs that these submissions retry, by the place of the retry."""
     retry_jobs = RetryJob.objects.filter(submission__in=submission_pks, job__recovery__isnull=False)
     retry_jobs = retry_jobs.select_related("job__recovery", "submission__retry_of").defer(
@@ -49,7 +56,7 @@ def _decisions_by_place(submission_pks: set[int]) -> dict[Place, Decision]:
             continue
         index = index_of(retried, retry_job.job.job_id)
         if index is not None:
-            decisions[retry.pk, index] = retry_job.job.recovery
+            decisions[ArrayPlace(retry.pk, index)] = retry_job.job.recovery
     return decisions
 
 
@@ -86,12 +93,14 @@ def resources_of_stages(
     takes_events = arrays_that_take_events(submissions) if with_events else set()
     requested = {}
     for submission in submissions:
-        place = (submission.request_id, submission.position)
-        of_stage = stages.get(place, RequestedResources())
+        stage_key = (submission.request_id, submission.position)
+        resources = stages.get(stage_key, RequestedResources())
         if submission.pk in takes_events:
             part = ResourceChanges.read(submission.changes).events_part
-            of_stage = replace(of_stage, events_per_job=events.get(place, 0), events_part=part)
-        requested[submission.pk] = of_stage
+            resources = replace(
+                resources, events_per_job=events.get(stage_key, 0), events_part=part
+            )
+        requested[submission.pk] = resources
     return requested
 
 

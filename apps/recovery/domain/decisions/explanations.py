@@ -117,23 +117,21 @@ def _planned(user: User) -> QuerySet[Decision]:
     return Decision.objects.visible_to(user).left_to_rules().order_by()
 
 
-def explanation_of(verdict: Verdict, at: datetime) -> JobExplanation:
+def explain_decision(verdict: Verdict, at: datetime) -> JobExplanation:
     """Return which rules match a failed job, which of them decides, and why the others do not."""
     of_job = Decision.objects.filter(job=verdict.job_id)
     decision = of_job.select_related("job__verdict", "rule", "batch").first()
     alike_jobs = AlikeJobs([verdict]).count(verdict)
-    failure = Failure(verdict, _workflow_type_of(verdict), alike_jobs)
+    failure = Failure(verdict, _claimed_workflow_type(verdict), alike_jobs)
     rules = explain(rules_in_order(tuple(Mode)), failure)
     return JobExplanation(decision, find_batched_retry(verdict, at), rules)
 
 
-def _workflow_type_of(verdict: Verdict) -> str:
-    """Return the workflow type of the request of a job.
+def _claimed_workflow_type(verdict: Verdict) -> str:
+    """Return the key of the workflow type of the request that a job names; else empty.
 
     The owner of a job chooses the request that it names, so only requests of its experiment count.
     """
-    request = Request.objects.filter(
-        key=verdict.job.request_key, experiment=verdict.experiment_id
-    ).select_related("workflow__type")
-    named = request.first()
-    return named.workflow.type.key if named else ""
+    requests = Request.objects.filter(key=verdict.job.request_key, experiment=verdict.experiment_id)
+    request = requests.select_related("workflow__type").first()
+    return request.workflow.type.key if request else ""

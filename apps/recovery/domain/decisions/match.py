@@ -27,10 +27,10 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class ReadRule:
-    """A rule with its definition, read once for many jobs."""
+class ParsedRule:
+    """A rule with its parsed definition, read once for many jobs."""
 
-    rule: RecoveryRule
+    record: RecoveryRule
     definition: Definition
 
 
@@ -38,18 +38,18 @@ class ReadRule:
 class RuleMatch:
     """Whether a rule matches a failed job; `why_not` is empty if it does."""
 
-    rule: ReadRule
+    rule: ParsedRule
     why_not: str
     decides: bool
 
 
-def rules_in_order(modes: Iterable[Mode] = (Mode.PASSIVE, Mode.ACTIVE)) -> list[ReadRule]:
+def rules_in_order(modes: Iterable[Mode] = (Mode.PASSIVE, Mode.ACTIVE)) -> list[ParsedRule]:
     """Return the rules in these modes, in the order in which they are tried."""
     rules = RecoveryRule.objects.filter(mode__in=list(modes)).select_related("experiment")
-    return [ReadRule(rule, read_definition(rule.definition)) for rule in rules]
+    return [ParsedRule(rule, read_definition(rule.definition)) for rule in rules]
 
 
-def deciding_rule(rules: Sequence[ReadRule], failure: Failure) -> ReadRule | None:
+def deciding_rule(rules: Sequence[ParsedRule], failure: Failure) -> ParsedRule | None:
     """Return the rule that decides about a failed job; None if no rule matches.
 
     It is the first active rule that matches, or else the first passive one: a rule that is tried
@@ -57,16 +57,16 @@ def deciding_rule(rules: Sequence[ReadRule], failure: Failure) -> ReadRule | Non
     """
     passive = None
     for rule in rules:
-        if rule.rule.mode == Mode.OFF or mismatch(rule, failure):
+        if rule.record.mode == Mode.OFF or mismatch(rule, failure):
             continue
-        if rule.rule.mode == Mode.ACTIVE:
+        if rule.record.mode == Mode.ACTIVE:
             return rule
         if passive is None:
             passive = rule
     return passive
 
 
-def explain(rules: Sequence[ReadRule], failure: Failure) -> list[RuleMatch]:
+def explain(rules: Sequence[ParsedRule], failure: Failure) -> list[RuleMatch]:
     """Return for each rule whether it matches and decides, or why not."""
     decides = deciding_rule(rules, failure)
     explanations = []
@@ -76,7 +76,7 @@ def explain(rules: Sequence[ReadRule], failure: Failure) -> list[RuleMatch]:
 
 
 def waits_for_company(
-    rules: Sequence[ReadRule], failure: Failure, match: ReadRule | None, *, age: timedelta
+    rules: Sequence[ParsedRule], failure: Failure, match: ParsedRule | None, *, age: timedelta
 ) -> bool:
     """Return whether a failed job waits for others that fail alike.
 
@@ -91,7 +91,7 @@ def waits_for_company(
     return deciding_rule(rules, in_company) is not match
 
 
-def mismatch(rule: ReadRule, failure: Failure) -> str:
+def mismatch(rule: ParsedRule, failure: Failure) -> str:
     """Return the first reason why a rule does not match a failed job; empty if it matches."""
     return (
         _outside_scope(rule, failure)
@@ -100,10 +100,10 @@ def mismatch(rule: ReadRule, failure: Failure) -> str:
     )
 
 
-def _outside_scope(rule: ReadRule, failure: Failure) -> str:
+def _outside_scope(rule: ParsedRule, failure: Failure) -> str:
     job = failure.verdict.job
     scope = rule.definition.scope
-    experiment = rule.rule.experiment
+    experiment = rule.record.experiment
     if experiment is not None and experiment.pk != failure.verdict.experiment_id:
         return f"it is for {experiment.key} only"
     if scope.workflow_type and scope.workflow_type != failure.workflow_type:

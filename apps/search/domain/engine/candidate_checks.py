@@ -15,7 +15,7 @@ from apps.search.domain.engine.expressions import ExpressionCheck, expression_ch
 from apps.search.domain.engine.places import HitCandidate
 from apps.search.domain.logs.kept_texts import join_texts, texts_of
 from apps.search.domain.query.clauses import Query, Source
-from apps.search.domain.query.matcher import QueryMatcher, in_lower_case, text_of
+from apps.search.domain.query.matcher import QueryMatcher, decode_text, in_lower_case
 
 K = TypeVar("K")
 
@@ -111,7 +111,10 @@ class _TextCheck:
         """
         keys = []
         for key, data in texts.items():
-            if not self._matcher.decides or self._matcher.fits(in_lower_case(text_of(data))):
+            is_candidate = True
+            if self._matcher.has_words_or_phrases:
+                is_candidate = self._matcher.matches(in_lower_case(decode_text(data)))
+            if is_candidate:
                 keys.append(key)
         results = self._check_expressions([texts[key] for key in keys])
         return {key for key, matches in zip(keys, results, strict=True) if matches}

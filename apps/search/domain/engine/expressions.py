@@ -8,7 +8,7 @@ from apps.core.domain.expressions.line_search import LineSearch, Span
 from apps.core.domain.expressions.runs import expression_run
 from apps.search.domain.engine.base import SearchRefused
 from apps.search.domain.query.clauses import Query
-from apps.search.domain.query.matcher import expressions_of
+from apps.search.domain.query.matcher import list_expressions
 
 #: Of all expressions of a search together.
 BUDGET_SECONDS = 1.0
@@ -20,7 +20,7 @@ ExpressionCheck = Callable[[Sequence[bytes]], list[bool]]
 @contextmanager
 def expression_check(query: Query, user: User) -> Iterator[ExpressionCheck]:
     """Yield a function that checks texts. It raises `TooCostly`, and this `SearchRefused` too."""
-    expressions = expressions_of(query)
+    expressions = list_expressions(query)
     with ExitStack() as stack:
         if not expressions:
             yield lambda texts: [True] * len(texts)
@@ -47,7 +47,7 @@ def expression_check(query: Query, user: User) -> Iterator[ExpressionCheck]:
 def expression_spans(query: Query, user: User, lines: Sequence[bytes]) -> list[list[Span]]:
     """Return which bytes of each line the expressions match."""
     spans: list[list[Span]] = [[] for _ in lines]
-    expressions = [expression for expression in expressions_of(query) if not expression.negated]
+    expressions = [expression for expression in list_expressions(query) if not expression.negated]
     if not expressions or not lines:
         return spans
     with expression_run(user.pk, seconds=BUDGET_SECONDS) as run:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from apps.archive.domain.search import words as word_rules
 from apps.search.domain.query.clauses import Phrase, Query, Word
-from apps.search.domain.query.matcher import TWO_LOWER_CASES, Sought, in_lower_case
+from apps.search.domain.query.matcher import TWO_LOWER_CASES, WordParts, in_lower_case
 
 #: The index has these letters as `str.lower` chose them, so none of them is looked up.
 _UNCERTAIN = re.compile(f"[{''.join([*TWO_LOWER_CASES, *TWO_LOWER_CASES.values()])}]")
@@ -14,10 +14,10 @@ _UNCERTAIN = re.compile(f"[{''.join([*TWO_LOWER_CASES, *TWO_LOWER_CASES.values()
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """A word of the index, or with `starts` any word that starts so."""
+    """A word of the index, or with `is_prefix` any word that starts so."""
 
     word: str
-    starts: bool = False
+    is_prefix: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "word", self.word[: word_rules.LONGEST_WORD])
@@ -33,8 +33,8 @@ def required_words(query: Query) -> list[Required]:
         if clause.negated:
             continue
         if isinstance(clause, Word):
-            sought = Sought.of(clause)
-            terms += [Required(part, sought.starts) for part in sought.parts]
+            word_parts = WordParts.of_query_word(clause)
+            terms += [Required(part, word_parts.is_prefix) for part in word_parts.parts]
         elif isinstance(clause, Phrase):
             for piece in clause.pieces:
                 terms += _terms_within(in_lower_case(piece))
@@ -45,7 +45,7 @@ def required_words(query: Query) -> list[Required]:
 def _certain_part(required: Required) -> Required:
     """Return what is required up to the first letter that has two lower cases."""
     start, *rest = _UNCERTAIN.split(required.word, maxsplit=1)
-    return Required(start, starts=True) if rest else required
+    return Required(start, is_prefix=True) if rest else required
 
 
 def _terms_within(piece: str) -> list[Required]:
@@ -61,7 +61,7 @@ def _terms_within(piece: str) -> list[Required]:
     for chunk in chunks[first:last]:
         terms += [Required(word) for word in word_rules.split_words(chunk)]
     if first <= last < len(chunks) and (start := word_rules.start_of_word(chunks[last])):
-        terms.append(Required(start, starts=True))
+        terms.append(Required(start, is_prefix=True))
     return terms
 
 
@@ -70,5 +70,5 @@ def tsquery_terms(required: Iterable[Required]) -> list[str]:
     terms = []
     for term in required:
         quoted = word_rules.quote_lexeme(term.word)
-        terms.append(f"{quoted}:*" if term.starts else quoted)
+        terms.append(f"{quoted}:*" if term.is_prefix else quoted)
     return terms

@@ -53,14 +53,14 @@ ONCE = frozenset({Field.SINCE, Field.UNTIL})
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of the text, or with `starts` any word that starts so. Case is ignored."""
+    """A word of the text, or with `is_prefix` any word that starts so. Case is ignored."""
 
     text: str
-    starts: bool = False
+    is_prefix: bool = False
     negated: bool = False
 
     def __str__(self) -> str:
-        return _sign(self.negated) + self.text + ("*" if self.starts else "")
+        return _sign(self.negated) + self.text + ("*" if self.is_prefix else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,24 +18,26 @@ TWO_LOWER_CASES = {"ς": "σ", "µ": "μ"}
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """The parts of a word: each must be a word of the text, or the start of one."""
+class WordParts:
+    """The parts of a word of a query: each must be a word of the text, or its start."""
 
     parts: tuple[str, ...]
-    starts: bool
+    is_prefix: bool
 
     @staticmethod
-    def of(word: Word) -> "Sought":
+    def of_query_word(word: Word) -> "WordParts":
         text = in_lower_case(word.text)
-        if word.starts:
-            return Sought((_cut(text),), True)
-        return Sought(tuple(_cut(chunk) for chunk in word_rules.split_words(text)), False)
+        if word.is_prefix:
+            return WordParts((_as_indexed(text),), True)
+        return WordParts(tuple(_as_indexed(chunk) for chunk in word_rules.split_words(text)), False)
 
-    def fits(self, line_word: str, part: str) -> bool:
-        return _cut(line_word).startswith(part) if self.starts else _cut(line_word) == part
+    def match(self, line_word: str, part: str) -> bool:
+        """Return whether a word of a line is this part, or starts with it."""
+        indexed = _as_indexed(line_word)
+        return indexed.startswith(part) if self.is_prefix else indexed == part
 
 
-def text_of(data: bytes) -> str:
+def decode_text(data: bytes) -> str:
     """Return a log or a script as text, with bytes that are no UTF-8 as escapes."""
     return data.decode("utf-8", "backslashreplace")
 
@@ -52,45 +54,44 @@ def in_lower_case(text: str) -> str:
 class QueryMatcher:
     """Matches texts with the words and phrases of a query.
 
-    The texts are given as `in_lower_case(text_of(data))`.
+    The texts are given as `in_lower_case(decode_text(data))`.
     """
 
     def __init__(self, query: Query) -> None:
-        self._words: list[tuple[Sought, bool]] = []
+        self._words: list[tuple[WordParts, bool]] = []
         self._phrases: list[tuple[tuple[str, ...], bool]] = []
         for clause in query.texts:
             if isinstance(clause, Word):
-                self._words.append((Sought.of(clause), clause.negated))
+                self._words.append((WordParts.of_query_word(clause), clause.negated))
             elif isinstance(clause, Phrase):
                 pieces = tuple(in_lower_case(piece) for piece in clause.pieces)
                 self._phrases.append((pieces, clause.negated))
 
     @property
-    def decides(self) -> bool:
-        """Whether there is a word or a phrase."""
+    def has_words_or_phrases(self) -> bool:
         return bool(self._words or self._phrases)
 
-    def fits(self, text: str) -> bool:
+    def matches(self, text: str) -> bool:
         """Return whether a text has all words and phrases of the query, and no negated one."""
         for pieces, negated in self._phrases:
             if _has_phrase(text, pieces) is negated:
                 return False
-        for sought, negated in self._words:
-            has_word = all(_has_word(text, sought, part) for part in sought.parts)
+        for word_parts, negated in self._words:
+            has_word = all(_has_word(text, word_parts, part) for part in word_parts.parts)
             if has_word is negated:
                 return False
         return True
 
     def spans(self, line: str) -> list[Span]:
-        """Return which parts of a line in lower case are sought, in order, without overlaps."""
+        """Return which parts of a line in lower case match, in order, without overlaps."""
         spans: list[Span] = []
         for pieces, negated in self._phrases:
             if not negated:
                 spans += _phrase_spans(line, pieces)
-        for sought, negated in self._words:
+        for word_parts, negated in self._words:
             if not negated:
-                for part in sought.parts:
-                    spans += _word_spans(line, sought, part)
+                for part in word_parts.parts:
+                    spans += _word_spans(line, word_parts, part)
         return merge_spans(spans)
 
 
@@ -105,12 +106,12 @@ def merge_spans(spans: Sequence[Span]) -> list[Span]:
     return result
 
 
-def expressions_of(query: Query) -> list[Expression]:
+def list_expressions(query: Query) -> list[Expression]:
     return [clause for clause in query.texts if isinstance(clause, Expression)]
 
 
-def _cut(word: str) -> str:
-    """Return as much of a word as the index knows."""
+def _as_indexed(word: str) -> str:
+    """Return the start of a word, up to the length that the index stores."""
     return word[: word_rules.LONGEST_WORD]
 
 
@@ -121,28 +122,31 @@ def _has_phrase(text: str, pieces: Sequence[str]) -> bool:
         return True
     # The longest piece is in the fewest lines.
     longest = max(pieces, key=len)
-    return any(_places(line, pieces) for line in _lines_with(text, longest))
+    return any(_piece_starts(line, pieces) for line in _lines_with(text, longest))
 
 
-def _places(line: str, pieces: Sequence[str]) -> list[int]:
-    """Return where the pieces of a phrase begin, one behind the other; none if one is missing."""
-    places = []
+def _piece_starts(line: str, pieces: Sequence[str]) -> list[int]:
+    """Return where each piece of a phrase starts in a line; none if one is missing.
+
+    Each piece starts after the end of the previous one.
+    """
+    starts = []
     position = 0
     for piece in pieces:
         start = line.find(piece, position)
         if start < 0:
             return []
-        places.append(start)
+        starts.append(start)
         position = start + len(piece)
-    return places
+    return starts
 
 
 def _phrase_spans(line: str, pieces: Sequence[str]) -> Iterator[Span]:
-    """Yield where a line has the pieces of a phrase, again and again."""
+    """Yield the pieces of a phrase in a line, for each occurrence of the phrase."""
     position = 0
-    while places := _places(line[position:], pieces):
-        for place, piece in zip(places, pieces, strict=True):
-            start = position + place
+    while starts := _piece_starts(line[position:], pieces):
+        for start_in_rest, piece in zip(starts, pieces, strict=True):
+            start = position + start_in_rest
             yield start, start + len(piece)
         position = start + len(pieces[-1])
 
@@ -158,21 +162,21 @@ def _lines_with(text: str, piece: str) -> Iterator[str]:
         position = end + 1
 
 
-def _has_word(text: str, sought: Sought, part: str) -> bool:
+def _has_word(text: str, word_parts: WordParts, part: str) -> bool:
     # Splitting a line into words takes longer than finding the few lines that may have one.
-    return any(_line_has_word(line, sought, part) for line in _lines_with(text, part))
+    return any(_line_has_word(line, word_parts, part) for line in _lines_with(text, part))
 
 
-def _line_has_word(line: str, sought: Sought, part: str) -> bool:
-    return any(sought.fits(word, part) for word in word_rules.words_in(line))
+def _line_has_word(line: str, word_parts: WordParts, part: str) -> bool:
+    return any(word_parts.match(word, part) for word in word_rules.words_in(line))
 
 
-def _word_spans(line: str, sought: Sought, part: str) -> Iterator[Span]:
+def _word_spans(line: str, word_parts: WordParts, part: str) -> Iterator[Span]:
     """Yield where a line has a word."""
     if part not in line:
         return
-    hits = {word for word in word_rules.words_in(line) if sought.fits(word, part)}
+    matching_words = {word for word in word_rules.words_in(line) if word_parts.match(word, part)}
     # A word is not marked within another one: "error" is no part of "errors".
-    for word in hits:
+    for word in matching_words:
         for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", line):
             yield match.span()

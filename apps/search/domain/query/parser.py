@@ -164,8 +164,8 @@ def _word(piece: str) -> Word:
         text = text.lstrip('/-"')
         if _NAMED.match(text):
             raise QueryError(f"{_shown(piece)}: put it in quotes to search for this text.")
-    starts = text.endswith("*") and len(text) > 1
-    if starts:
+    is_prefix = text.endswith("*") and len(text) > 1
+    if is_prefix:
         text = text[:-1]
         if not _MAY_START.fullmatch(text):
             raise QueryError(
@@ -175,7 +175,7 @@ def _word(piece: str) -> Word:
         raise QueryError(
             f"{_shown(piece)}: has no letters or digits. Put it in quotes to search for this text."
         )
-    return Word(text, starts, negated)
+    return Word(text, is_prefix, negated)
 
 
 def _shown(text: str) -> str:

@@ -157,22 +157,7 @@ def divide_incident(
     if locked.merged_into_id:
         raise StaleState(f"“{locked}” is merged into another incident. Split it from that first.")
     since = resumed_at or ended_at
-    end = locked.ended_at or at
-    alerts = list(Incident.objects.select_for_update(of=("self",)).filter(merged_into=locked))
-    begun = [alert for alert in alerts if alert.started_at < since]
-    across = [alert for alert in begun if alert.ended_at is None or alert.ended_at > ended_at]
-
-    problems: dict[str, list[str]] = {}
-    if not locked.started_at < ended_at < end:
-        problems["ended_at"] = ["Choose a time between start and end of the incident."]
-    elif across:
-        problems["ended_at"] = [
-            f"“{across[0]}” was reported then too. Split it from the incident first."
-        ]
-    elif not ended_at <= since < end:
-        problems["resumed_at"] = [
-            "Choose a time after the end of the first outage, before that of the incident."
-        ]
+    problems = _problems_of_division(locked, ended_at, since, at)
     if not reason.strip():
         problems["reason"] = ["Enter how you know."]
     if problems:
@@ -196,21 +181,53 @@ def divide_incident(
         set_latest_state(part)
         part.save(update_fields=["state"])
 
-    data = {"into": second.pk, "ended_at": ended_at.isoformat(), "resumed_at": since.isoformat()}
-    new = f"incident {second.pk}"
-    publish(kind="incident.divided", target=locked, by=by, at=at, new=new, reason=reason, data=data)
-    old = f"incident {locked.pk}"
+    publish(
+        kind="incident.divided",
+        target=locked,
+        by=by,
+        at=at,
+        new=f"incident {second.pk}",
+        reason=reason,
+        data={
+            "into": second.pk,
+            "ended_at": ended_at.isoformat(),
+            "resumed_at": since.isoformat(),
+        },
+    )
     publish(
         kind="incident.split",
         target=second,
         by=by,
         at=at,
-        old=old,
+        old=f"incident {locked.pk}",
         reason=reason,
         data={"from": locked.pk},
     )
     rebuild(service_ids=[locked.service_id], since=locked.started_at)
     return second
+
+
+def _problems_of_division(
+    incident: Incident, ended_at: datetime, since: datetime, at: datetime
+) -> dict[str, list[str]]:
+    """Return why an incident cannot be divided at these times, by field; locks what is merged.
+
+    The first part ends at `ended_at`, and the second one starts at `since`.
+    """
+    end = incident.ended_at or at
+    if not incident.started_at < ended_at < end:
+        return {"ended_at": ["Choose a time between start and end of the incident."]}
+
+    merged = Incident.objects.select_for_update(of=("self",)).filter(merged_into=incident)
+    for alert in merged:
+        lasted_on = alert.ended_at is None or alert.ended_at > ended_at
+        if alert.started_at < since and lasted_on:
+            text = f"“{alert}” was reported then too. Split it from the incident first."
+            return {"ended_at": [text]}
+    if not ended_at <= since < end:
+        text = "Choose a time after the end of the first outage, before that of the incident."
+        return {"resumed_at": [text]}
+    return {}
 
 
 def _divide_changes(first: Incident, second: Incident, ended_at: datetime) -> None:

@@ -6,7 +6,7 @@ decides: maintenance window, incident with state down, incident with state degra
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from apps.statusboard.enums import Cause, State
@@ -60,20 +60,21 @@ def build(
             edges.add(claim.ended_at)
 
     active: list[Claim] = []
-    changes: list[tuple[datetime, State, Cause, int | None]] = []
+    deciding: list[Claim] = []
     for edge in sorted(edges):
         while waiting and waiting[-1].started_at <= edge:
             active.append(waiting.pop())
         active = [claim for claim in active if claim.ended_at is None or claim.ended_at > edge]
-        best = min(active, key=Claim.rank, default=Claim(edge, None, State.UNKNOWN, default_cause))
-        if not changes or changes[-1][1] != best.state:
-            changes.append((edge, best.state, best.cause, best.ref))
+        unclaimed = Claim(edge, None, State.UNKNOWN, default_cause)
+        best = min(active, key=Claim.rank, default=unclaimed)
+        if not deciding or deciding[-1].state != best.state:
+            deciding.append(replace(best, started_at=edge))
 
-    ends = [edge for edge, *_ in changes[1:]] + [None]
-    result = []
-    for (edge, state, cause, ref), end in zip(changes, ends, strict=True):
-        result.append(Claim(edge, end, state, cause, ref))
-    return result
+    timeline = []
+    ends = [claim.started_at for claim in deciding[1:]] + [None]
+    for claim, end in zip(deciding, ends, strict=True):
+        timeline.append(replace(claim, ended_at=end))
+    return timeline
 
 
 def cut_into_phases(

@@ -175,7 +175,10 @@ def _strongest(pairs: Mapping[str, _Pairs], stage_of: Codes, limit: float) -> Fo
     for name, attribute_pairs in pairs.items():
         parts = attribute_pairs.parts()
         strata = np.zeros_like(stage_of) if name == "stage" else stage_of
-        for result in (_within(parts), _between(parts, strata)):
+        for result in (
+            _excess_within_submissions(parts),
+            _excess_between_submissions(parts, strata),
+        ):
             excess = result.counted - result.expected
             power = np.where(
                 (result.chance < limit) & (excess >= LEAST_EXCESS),
@@ -213,7 +216,12 @@ def _cause(name: str, value: int, parts: _Parts, result: _Excess) -> FoundCause:
     )
 
 
-def _within(parts: _Parts) -> _Excess:
+def _sum_by_value(parts: _Parts, figures: Numbers) -> Numbers:
+    """Return the sum of the figures of all parts with each value."""
+    return np.bincount(parts.value, figures, minlength=parts.values).astype(np.float64)
+
+
+def _excess_within_submissions(parts: _Parts) -> _Excess:
     """Compare the jobs of each value with the other jobs of the same submissions."""
     jobs = parts.jobs
     failed = parts.failed
@@ -227,7 +235,7 @@ def _within(parts: _Parts) -> _Excess:
     rate = (failed_of_unit - failed) / np.maximum(others, 1)
 
     def summed(figures: Numbers) -> Numbers:
-        return np.bincount(parts.value, figures * mixed, minlength=parts.values).astype(np.float64)
+        return _sum_by_value(parts, figures * mixed)
 
     counted = summed(failed)
     chance = _poisson_tails(counted, summed(jobs * share))
@@ -239,7 +247,7 @@ def _within(parts: _Parts) -> _Excess:
     return _Excess(counted, summed(jobs * rate), summed(spread), chance)
 
 
-def _between(parts: _Parts, stage_of: Codes) -> _Excess:
+def _excess_between_submissions(parts: _Parts, stage_of: Codes) -> _Excess:
     """Compare the submissions of each value with the other submissions of the same stages."""
     jobs = parts.jobs
     failed = parts.failed
@@ -258,7 +266,7 @@ def _between(parts: _Parts, stage_of: Codes) -> _Excess:
     scatter = _scatter(jobs, failed, (failed_of_stage / np.maximum(jobs_of_stage, 1))[stage])
 
     def summed(figures: Numbers) -> Numbers:
-        return np.bincount(parts.value, figures * usable, minlength=parts.values).astype(np.float64)
+        return _sum_by_value(parts, figures * usable)
 
     # Jobs of a submission fail together, so their number varies more than if they were independent.
     variance = summed(jobs * usual_rate * (1 - usual_rate) * (1 + (jobs - 1) * scatter))

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 from django.db import connection
 
@@ -40,11 +41,12 @@ _NEEDS = """
 """
 
 # A job of zero length counts as the moment of its start, as in `statusboard.domain.overlaps`.
-_MET = f"""
+_EXPOSED_JOBS = f"""
     WITH near AS (
         SELECT j.id, j.experiment_id, j.request_key, j.stage, j.site_id,
-               j.started_at AS a, j.ended_at AS b,
-               j.wall_seconds * j.cpus AS core, j.state = ANY(%(failed)s) AS is_failed,
+               j.started_at, j.ended_at, j.wall_seconds * j.cpus AS core_seconds,
+               j.state = ANY(%(failed)s) AS is_failed,
+               j.started_at >= %(start)s AND j.ended_at <= %(known_end)s AS is_contained,
                CASE WHEN j.started_at = j.ended_at
                     THEN j.started_at >= %(start)s AND j.started_at < %(known_end)s
                     ELSE j.started_at < %(known_end)s AND j.ended_at > %(start)s END AS met,
@@ -53,7 +55,7 @@ _MET = f"""
         FROM jobs_job j
         WHERE j.ended_at >= %(start)s AND j.ended_at <= %(latest)s
           AND j.started_at <= %(end)s AND {_NEEDS}
-    ), found AS (
+    ), judged AS (
         SELECT near.*, met AND is_failed AS hit,
                met AND is_failed AND v.verdict = 'service' AND v.service = %(slug)s AS is_confirmed,
                v.later_state, v.later_attempt
@@ -61,40 +63,41 @@ _MET = f"""
         LEFT JOIN diagnosis_verdict v ON v.job_id = near.id AND near.met AND near.is_failed
     )
 """
-_CONFIRMED = f"{_MET} SELECT id FROM found WHERE is_confirmed"
-_EXPOSED = f"""{_MET}
+_CONFIRMED_JOBS = f"{_EXPOSED_JOBS} SELECT id FROM judged WHERE is_confirmed"
+_COUNTS_BY_GROUP = f"""{_EXPOSED_JOBS}
     SELECT experiment_id, request_key, stage, site_id,
-           count(*) FILTER (WHERE met AND a >= %(start)s AND b <= %(known_end)s) AS contained,
-           count(*) FILTER (WHERE met AND a <= %(start)s AND b >= %(known_end)s
-                                  AND NOT (a >= %(start)s AND b <= %(known_end)s)) AS containing,
+           count(*) FILTER (WHERE met AND is_contained) AS contained,
+           count(*) FILTER (WHERE met AND NOT is_contained AND started_at <= %(start)s
+                                  AND ended_at >= %(known_end)s) AS containing,
            count(*) FILTER (WHERE met) AS exposed,
            count(*) FILTER (WHERE touched AND NOT met) AS touching,
-           count(*) FILTER (WHERE NOT met AND a >= %(known_end)s AND a < %(end)s) AS unknown,
+           count(*) FILTER (WHERE NOT met AND started_at >= %(known_end)s
+                                  AND started_at < %(end)s) AS unknown,
            count(*) FILTER (WHERE hit) AS failed,
-           coalesce(sum(core) FILTER (WHERE hit), 0) AS failed_core_seconds,
+           coalesce(sum(core_seconds) FILTER (WHERE hit), 0) AS failed_core_seconds,
            count(*) FILTER (WHERE is_confirmed) AS confirmed,
-           coalesce(sum(core) FILTER (WHERE is_confirmed), 0) AS confirmed_core_seconds,
+           coalesce(sum(core_seconds) FILTER (WHERE is_confirmed), 0) AS confirmed_core_seconds,
            count(*) FILTER (WHERE is_confirmed AND later_state = 'completed') AS succeeded,
            count(*) FILTER (WHERE is_confirmed AND later_state NOT IN ('', 'completed')) AS retried,
-           coalesce(sum(core) FILTER (WHERE is_confirmed AND later_state = ''), 0)
+           coalesce(sum(core_seconds) FILTER (WHERE is_confirmed AND later_state = ''), 0)
                AS eligible_core_seconds
-    FROM found GROUP BY experiment_id, request_key, stage, site_id
+    FROM judged GROUP BY experiment_id, request_key, stage, site_id
 """
 
 # Jobs of a submission fail together: the variance of k failures among n jobs follows from the sum
 # of k²/n over submissions.
-_USUAL = f"""
+_USUAL_FAILURES = f"""
     WITH submissions AS (
         SELECT j.experiment_id, j.request_key, j.stage, j.site_id, count(*) AS n,
                count(*) FILTER (WHERE j.state = ANY(%(failed)s)) AS k,
-               sum(j.wall_seconds * j.cpus) AS core
+               sum(j.wall_seconds * j.cpus) AS core_seconds
         FROM jobs_job j
         WHERE j.ended_at >= %(since)s AND j.ended_at < %(start)s AND j.started_at IS NOT NULL
           AND NOT (tstzrange(j.started_at, j.ended_at) && %(outages)s::tstzmultirange) AND {_NEEDS}
         GROUP BY j.experiment_id, j.request_key, j.stage, j.site_id, j.cluster_id, j.spool_id
     )
     SELECT experiment_id, request_key, stage, site_id,
-           sum(n), sum(k), count(*), sum(k * k / n::float), sum(core)
+           sum(n), sum(k), count(*), sum(k * k / n::float), sum(core_seconds)
     FROM submissions GROUP BY experiment_id, request_key, stage, site_id
 """
 
@@ -108,6 +111,20 @@ _BINS = f"""
 """
 
 
+class _UsualRow(NamedTuple):
+    """Jobs of a stage at a site before the incident; a row of `_USUAL_FAILURES`."""
+
+    experiment_pk: int | None
+    request_key: str
+    stage: str
+    site_pk: int | None
+    jobs: Decimal
+    failed: Decimal
+    submissions: int
+    square_sum: float
+    core_seconds: Decimal
+
+
 @dataclass
 class Usual:
     """Jobs before the incident; `square_sum` is the sum of k²/n over submissions."""
@@ -117,11 +134,11 @@ class Usual:
     submissions: int = 0
     square_sum: float = 0
 
-    def add(self, jobs: int, failed: int, submissions: int, square_sum: float) -> None:
-        self.jobs += jobs
-        self.failed += failed
-        self.submissions += submissions
-        self.square_sum += square_sum
+    def add(self, row: _UsualRow) -> None:
+        self.jobs += int(row.jobs)
+        self.failed += int(row.failed)
+        self.submissions += row.submissions
+        self.square_sum += row.square_sum
 
     @property
     def clumping(self) -> float:
@@ -131,6 +148,15 @@ class Usual:
             return 1.0
         spread = self.square_sum - self.failed * rate
         return max(1.0, spread / (rate * (1 - rate)) / (self.submissions - 1))
+
+
+class _Population(NamedTuple):
+    """The jobs that a baseline is counted from: of an experiment, a stage or a site."""
+
+    scope: BaselineScope
+    experiment_pk: int | None
+    stage: str = ""
+    site_pk: int | None = None
 
 
 def incident_span(incident: Incident) -> tuple[Span, datetime]:
@@ -146,38 +172,35 @@ def incident_span(incident: Incident) -> tuple[Span, datetime]:
 
 def count_groups(incident: Incident) -> list[ImpactGroup]:
     """Return the unsaved groups of jobs exposed to an incident, each with its baseline."""
-    values = _when(incident)
+    values = _exposure_parameters(incident)
     start = values["start"]
     if values["end"] <= start:
         return []
-    rows = _named(_EXPOSED, values)
+    rows = _rows_as_dicts(_COUNTS_BY_GROUP, values)
     if not rows:
         return []
-    usual = _rows(
-        _USUAL, {**values, "since": start - BASELINE, "outages": _outages(incident, start)}
-    )
-    baselines = _baselines(usual)
-    cores: dict[tuple[object, ...], float] = {}
-    for experiment, key, stage, _, *_, core in usual:
-        place = (experiment, key, stage)
-        cores[place] = cores.get(place, 0) + float(core) / BASELINE.total_seconds()
-    return [group for counts in rows if (group := _group(counts, baselines, cores)) is not None]
+    values |= {"since": start - BASELINE, "outages": _outages(incident, start)}
+    usual_rows = [_UsualRow(*row) for row in _rows(_USUAL_FAILURES, values)]
+    baselines = _baselines(usual_rows)
+    cores = _mean_cores(usual_rows)
+    groups = [_make_group(counts, baselines, cores) for counts in rows]
+    return [group for group in groups if group is not None]
 
 
 def confirmed_jobs(incident: Incident) -> list[int]:
     """Return the primary keys of jobs that, by their verdict, failed because of an incident."""
-    values = _when(incident)
+    values = _exposure_parameters(incident)
     if values["end"] <= values["start"]:
         return []
-    return [pk for (pk,) in _rows(_CONFIRMED, values)]
+    return [pk for (pk,) in _rows(_CONFIRMED_JOBS, values)]
 
 
-def _when(incident: Incident) -> dict[str, Any]:
+def _exposure_parameters(incident: Incident) -> dict[str, Any]:
     """Return the query parameters that select the jobs exposed to an incident."""
     span, known_end = incident_span(incident)
     end = span.ended_at or FOREVER
     return {
-        **_who_needs(incident),
+        **_service_parameters(incident),
         "slug": incident.service.slug,
         "start": span.started_at,
         "end": end,
@@ -186,25 +209,21 @@ def _when(incident: Incident) -> dict[str, Any]:
     }
 
 
-def _group(
+def _make_group(
     counts: dict[str, Any],
-    baselines: Mapping[tuple[object, ...], Usual],
-    cores: Mapping[tuple[object, ...], float],
+    baselines: Mapping[_Population, Usual],
+    cores: Mapping[tuple[int | None, str, str], float],
 ) -> ImpactGroup | None:
+    """Return a group with its counts and its narrowest baseline; None if it counts nothing."""
     exposed = counts.pop("exposed")
     group = ImpactGroup(**counts, partial=exposed - counts["contained"] - counts["containing"])
     if not exposed and not group.touching and not group.unknown:
         return None
     group.cores = cores.get((group.experiment_id, group.request_key, group.stage), 0)
-    scopes = [
-        (BaselineScope.SITE, (group.experiment_id, group.stage, group.site_id)),
-        (BaselineScope.STAGE, (group.experiment_id, group.stage)),
-        (BaselineScope.EXPERIMENT, (group.experiment_id,)),
-    ]
-    for scope, key in scopes:
-        usual = baselines.get(key)
+    for population in _populations(group.experiment_id, group.stage, group.site_id):
+        usual = baselines.get(population)
         if usual and usual.jobs >= FEWEST:
-            group.baseline = scope
+            group.baseline = population.scope
             group.clumping = usual.clumping
             group.baseline_jobs = usual.jobs
             group.baseline_failed = usual.failed
@@ -212,13 +231,34 @@ def _group(
     return group
 
 
-def _baselines(rows: Iterable[tuple[Any, ...]]) -> dict[tuple[object, ...], Usual]:
-    """Sum the usual jobs by site, stage and experiment."""
-    baselines: dict[tuple[object, ...], Usual] = {}
-    for experiment, _, stage, site, jobs, failed, submissions, square_sum, _ in rows:
-        for key in ((experiment, stage, site), (experiment, stage), (experiment,)):
-            baselines.setdefault(key, Usual()).add(int(jobs), int(failed), submissions, square_sum)
+def _populations(
+    experiment_pk: int | None, stage: str, site_pk: int | None
+) -> tuple[_Population, ...]:
+    """Return the populations that jobs of a stage at a site belong to, the narrowest first."""
+    return (
+        _Population(BaselineScope.SITE, experiment_pk, stage, site_pk),
+        _Population(BaselineScope.STAGE, experiment_pk, stage),
+        _Population(BaselineScope.EXPERIMENT, experiment_pk),
+    )
+
+
+def _baselines(rows: Iterable[_UsualRow]) -> dict[_Population, Usual]:
+    """Sum the usual jobs by population."""
+    baselines: dict[_Population, Usual] = {}
+    for row in rows:
+        for population in _populations(row.experiment_pk, row.stage, row.site_pk):
+            baselines.setdefault(population, Usual()).add(row)
     return baselines
+
+
+def _mean_cores(rows: Iterable[_UsualRow]) -> dict[tuple[int | None, str, str], float]:
+    """Return the mean number of cores in use by experiment, request key and stage."""
+    cores: dict[tuple[int | None, str, str], float] = {}
+    for row in rows:
+        key = (row.experiment_pk, row.request_key, row.stage)
+        mean = float(row.core_seconds) / BASELINE.total_seconds()
+        cores[key] = cores.get(key, 0) + mean
+    return cores
 
 
 def _outages(incident: Incident, start: datetime) -> str:
@@ -240,11 +280,11 @@ def count_bins(incident: Incident, at: datetime) -> Impact:
     The time starts before the incident and ends after it.
     """
     span, _ = incident_span(incident)
-    over = min(span.ended_at or at, at)
-    start = max(span.started_at, over - LONGEST_SHOWN)
-    length = max(over - start, timedelta(minutes=10))
+    end = min(span.ended_at or at, at)
+    start = max(span.started_at, end - LONGEST_SHOWN)
+    length = max(end - start, timedelta(minutes=10))
     since = start - length / 2
-    until = min(max(over, start) + length / 4, at)
+    until = min(max(end, start) + length / 4, at)
 
     seconds = max((until - since).total_seconds(), 60)
     width = next((width for width in BIN_SECONDS if seconds / width <= MOST_BINS), BIN_SECONDS[-1])
@@ -252,13 +292,14 @@ def count_bins(incident: Incident, at: datetime) -> Impact:
     number = int((until - first).total_seconds() // width) + 1
 
     bins: dict[str, list[int]] = {}
-    values = {**_who_needs(incident), "since": first, "until": until, "width": width}
-    for experiment, place, jobs in _rows(_BINS, values):
-        bins.setdefault(str(experiment or 0), [0] * number)[place] += jobs
+    values = {**_service_parameters(incident), "since": first, "until": until, "width": width}
+    for experiment_pk, position, jobs in _rows(_BINS, values):
+        bins.setdefault(str(experiment_pk or 0), [0] * number)[position] += jobs
     return Impact(incident=incident, counted_at=at, bins_from=first, bin_seconds=width, bins=bins)
 
 
-def _who_needs(incident: Incident) -> dict[str, Any]:
+def _service_parameters(incident: Incident) -> dict[str, Any]:
+    """Return the query parameters that select the jobs that need the service of an incident."""
     clusters = Cluster.objects.filter(service=incident.service_id).values_list("pk", flat=True)
     return {"service": incident.service_id, "clusters": list(clusters), "failed": _FAILED}
 
@@ -269,7 +310,7 @@ def _rows(sql: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-def _named(sql: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows_as_dicts(sql: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
     with connection.cursor() as cursor:
         cursor.execute(sql, values)
         names = [column.name for column in cursor.description]

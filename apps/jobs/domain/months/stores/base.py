@@ -49,10 +49,10 @@ class Manifest:
         """Return the manifest of this text. Raises `ValueError`, `TypeError`, `KeyError`."""
         raw = json.loads(text)
         contents = {name: Content(**content) for name, content in raw.pop("tables").items()}
-        linked = {}
+        links = {}
         for name, pairs in raw.pop("links").items():
-            linked[name] = [(key, named) for key, named in pairs]
-        return cls(**raw, tables=contents, links=linked)
+            links[name] = [(key, target_key) for key, target_key in pairs]
+        return cls(**raw, tables=contents, links=links)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -108,12 +108,13 @@ class MonthStore(Protocol):
         """Return what two hosts have in common if they see the same store; empty if unknown."""
 
 
-def name_of(month: date) -> str:
+def format_month(month: date) -> str:
+    """Return the name of a month in stores, such as 2026-11."""
     return f"{month:%Y-%m}"
 
 
-def month_named(name: str) -> date | None:
-    """Return the month of such a name; None for another name."""
+def parse_month(name: str) -> date | None:
+    """Return the month with this name; None for other names."""
     try:
         return datetime.strptime(name, "%Y-%m").replace(tzinfo=UTC).date()
     except ValueError:

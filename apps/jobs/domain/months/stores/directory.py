@@ -14,8 +14,8 @@ from apps.jobs.domain.months.stores.base import (
     Manifest,
     check_file,
     file_name,
-    month_named,
-    name_of,
+    format_month,
+    parse_month,
 )
 
 _FORMER = ".old"
@@ -30,10 +30,10 @@ class Directory:
         self.name = str(root)
 
     def place(self, month: date) -> str:
-        return str(self.root / name_of(month))
+        return str(self.root / format_month(month))
 
     def new_directory(self, month: date) -> Path:
-        new = self.root / f"{name_of(month)}.new"
+        new = self.root / f"{format_month(month)}.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True, mode=0o750)
         return new
@@ -42,7 +42,7 @@ class Directory:
         (new / MANIFEST).write_text(manifest.to_json())
         for path in (*new.iterdir(), new):
             _sync(path)
-        final = self.root / name_of(month)
+        final = self.root / format_month(month)
         former = self._former(month)
         if final.exists():
             shutil.rmtree(former, ignore_errors=True)
@@ -76,12 +76,12 @@ class Directory:
     def months(self) -> list[date]:
         months = set()
         for path in self.root.glob(f"*/{MANIFEST}"):
-            if month := month_named(path.parent.name.removesuffix(_FORMER)):
+            if month := parse_month(path.parent.name.removesuffix(_FORMER)):
                 months.add(month)
         return sorted(months)
 
     def delete(self, month: date) -> None:
-        for directory in (self._former(month), self.root / name_of(month)):
+        for directory in (self._former(month), self.root / format_month(month)):
             # Without its manifest, it is no month: a kill leaves nothing half there.
             (directory / MANIFEST).unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
@@ -103,12 +103,12 @@ class Directory:
 
     def _current(self, month: date) -> Path:
         """Return the directory of a month, or of its former state, if a kill has left just that."""
-        final = self.root / name_of(month)
+        final = self.root / format_month(month)
         former = self._former(month)
         return former if former.exists() and not final.exists() else final
 
     def _former(self, month: date) -> Path:
-        return self.root / f"{name_of(month)}{_FORMER}"
+        return self.root / f"{format_month(month)}{_FORMER}"
 
 
 def _sync(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Archived months in an S3-compatible object store, with local copies for DuckDB.
 
-The objects of a month are named after their content, and one small object, the manifest, names
-those that are the month: writing it replaces the month.
+The objects of a month are named after their content. One small object, the manifest, lists those
+that the month consists of, so writing it replaces the month.
 """
 
 import shutil
@@ -20,8 +20,8 @@ from apps.jobs.domain.months.stores.base import (
     StoreUnavailable,
     changed_file,
     file_name,
-    month_named,
-    name_of,
+    format_month,
+    parse_month,
 )
 from apps.jobs.domain.months.stores.bucket import (
     Bucket,
@@ -36,13 +36,13 @@ from apps.jobs.domain.months.stores.bucket import (
 )
 from apps.jobs.domain.months.stores.cache import FileCache, NotCached
 
-#: Calls of pages run in processes of their own, which can be ended: the client's time limits are
-#: for silence alone. Those that run DuckDB never get the keys.
+#: Calls of pages run in separate processes, which can be killed: the time limits of the client only
+#: limit how long the server sends nothing. The processes that run DuckDB never get the keys.
 POOL = BoundedPool(memory_bytes=2 * 1024**3)
 PROBE_SECONDS = 15.0
-#: How long pages do not ask again after a failure: else each of many months would wait for its own.
+#: How long pages do not try again after a failure, so that a page does not wait for each month.
 PAUSE_SECONDS = 10.0
-#: For background work.
+#: Attempts of background work.
 ATTEMPTS = 4
 
 
@@ -60,34 +60,36 @@ class ObjectStore:
         self._server = target.url.server
 
     def place(self, month: date) -> str:
-        return f"{self.name}/{name_of(month)}"
+        return f"{self.name}/{format_month(month)}"
 
     def new_directory(self, month: date) -> Path:
-        new = self._local / "new" / name_of(month)
+        new = self._local / "new" / format_month(month)
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(parents=True, mode=0o700)
         return new
 
     def put_in_place(self, month: date, new: Path, manifest: Manifest) -> None:
-        with self._opened() as bucket:
+        with self._bucket_of_worker() as bucket:
             names = set()
             for table, content in manifest.tables.items():
                 path = new / file_name(table)
-                name = object_name(name_of(month), table, content.sha256)
+                name = object_name(format_month(month), table, content.sha256)
                 bucket.upload(path, name)
                 if bucket.size(name) != path.stat().st_size:
                     raise changed_file(f"{self.name}/{name}")
                 names.add(name)
-            # A process that is killed before this leaves the former month, and after it the new.
-            published = f"{name_of(month)}/{MANIFEST}"
+            # If the process is killed before this, the old month stays; after it, the new one.
+            published = f"{format_month(month)}/{MANIFEST}"
             bucket.write_text(published, manifest.to_json())
-            for name in bucket.sizes(name_of(month)).keys() - names - {published}:
+            for name in bucket.sizes(format_month(month)).keys() - names - {published}:
                 bucket.delete(name)
         shutil.rmtree(new, ignore_errors=True)
 
     def read_manifest(self, month: date) -> Manifest:
-        with self._opened() as bucket:
-            return self._parsed(bucket.read_text(f"{name_of(month)}/{MANIFEST}"), month)
+        with self._bucket_of_worker() as bucket:
+            return self._parse_manifest(
+                bucket.read_text(f"{format_month(month)}/{MANIFEST}"), month
+            )
 
     @contextmanager
     def files(
@@ -95,10 +97,10 @@ class ObjectStore:
     ) -> Iterator[Mapping[str, Path]]:
         names = list(tables)
         manifest = self._fetch(month, names, seconds)
-        held = [table for table in names if table in manifest.tables]
+        existing = [table for table in names if table in manifest.tables]
         try:
-            with self._cache.held([manifest.tables[table].sha256 for table in held]) as paths:
-                yield dict(zip(held, paths, strict=True))
+            with self._cache.held([manifest.tables[table].sha256 for table in existing]) as paths:
+                yield dict(zip(existing, paths, strict=True))
         except NotCached:
             raise BadArchive(
                 f"{self._cache.directory} is too small for {self.place(month)}. Raise "
@@ -106,28 +108,28 @@ class ObjectStore:
             ) from None
 
     def verify(self, month: date, manifest: Manifest) -> None:
-        with self._opened() as bucket:
+        with self._bucket_of_worker() as bucket:
             for table, content in manifest.tables.items():
-                name = object_name(name_of(month), table, content.sha256)
+                name = object_name(format_month(month), table, content.sha256)
                 if bucket.sha256(name) != content.sha256:
                     raise changed_file(f"{self.name}/{name}")
 
     def months(self) -> list[date]:
-        with self._opened() as bucket:
+        with self._bucket_of_worker() as bucket:
             names = bucket.sizes()
         months = []
         for name in sorted(names):
             directory, _, file = name.partition("/")
-            month = month_named(directory)
+            month = parse_month(directory)
             if month and file == MANIFEST:
                 months.append(month)
         return months
 
     def delete(self, month: date) -> None:
-        with self._opened() as bucket:
-            # Without its manifest, it is no month: a kill leaves nothing half there.
-            bucket.delete(f"{name_of(month)}/{MANIFEST}")
-            for name in bucket.sizes(name_of(month)):
+        with self._bucket_of_worker() as bucket:
+            # Without its manifest, a month does not exist, even if a kill leaves other objects.
+            bucket.delete(f"{format_month(month)}/{MANIFEST}")
+            for name in bucket.sizes(format_month(month)):
                 bucket.delete(name)
 
     def probe(self) -> None:
@@ -142,27 +144,31 @@ class ObjectStore:
         return f"{self.name} at {self._server}"
 
     def _fetch(self, month: date, tables: Sequence[str], seconds: float | None) -> Manifest:
-        """Return the manifest of a month, whose files of `tables` are in the cache now.
+        """Put the files of `tables` of a month in the cache; return the manifest of the month.
 
-        If the month is replaced meanwhile, its former objects are gone: then it is read once more.
+        If the month is replaced meanwhile, its old objects are gone, and it is read again.
         """
-        answer = self._ask(month, tables, seconds)
+        answer = self._fetch_once(month, tables, seconds)
         if answer.missing and not answer.missing.endswith(MANIFEST):
-            answer = self._ask(month, tables, seconds)
+            answer = self._fetch_once(month, tables, seconds)
         if answer.missing:
             raise BadArchive(f"{self.name}/{answer.missing} is missing.")
         if answer.is_unavailable:
             raise self._unavailable(answer.problem)
         if answer.problem:
             raise BadArchive(f"{self.place(month)} cannot be read: {answer.problem}")
-        return self._parsed(answer.text, month)
+        return self._parse_manifest(answer.text, month)
 
-    def _ask(self, month: date, tables: Sequence[str], seconds: float | None) -> ProcessResult:
+    def _fetch_once(
+        self, month: date, tables: Sequence[str], seconds: float | None
+    ) -> ProcessResult:
         if seconds is None:
-            return fetch_month(self._patient, self._cache, name_of(month), tables, is_careful=True)
+            return fetch_month(
+                self._patient, self._cache, format_month(month), tables, is_careful=True
+            )
         if time.monotonic() < self._paused_until:
             return ProcessResult(problem=self._failure, is_unavailable=True)
-        arguments = (self._target, self._cache, name_of(month), tables)
+        arguments = (self._target, self._cache, format_month(month), tables)
         try:
             answer = POOL.call(fetch_month, *arguments, seconds=seconds)
         except BudgetExceeded as error:
@@ -175,15 +181,15 @@ class ObjectStore:
             self._paused_until = time.monotonic() + PAUSE_SECONDS
         return answer
 
-    def _parsed(self, text: str, month: date) -> Manifest:
+    def _parse_manifest(self, text: str, month: date) -> Manifest:
         try:
             return Manifest.from_json(text)
         except (ValueError, TypeError, KeyError) as error:
             raise BadArchive(f"{self.place(month)}/{MANIFEST} cannot be read: {error}") from error
 
     @contextmanager
-    def _opened(self) -> Iterator[Bucket]:
-        """Yield the bucket, for background work."""
+    def _bucket_of_worker(self) -> Iterator[Bucket]:
+        """Yield the bucket with the time limits of background work."""
         try:
             yield open_bucket(self._patient)
         except Missing as error:

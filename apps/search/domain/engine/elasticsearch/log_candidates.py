@@ -100,7 +100,7 @@ def _condition(
 
 
 def _word_condition(required: Required) -> dict[str, Any]:
-    kind = "prefix" if required.starts else "term"
+    kind = "prefix" if required.is_prefix else "term"
     return {kind: {"words": required.word}}
 
 
