@@ -16,7 +16,7 @@ from django.db.models.functions import Cast
 from apps.accounts.models import Principal
 from apps.accounts.permissions import scope_of
 from apps.production.domain.content.scan import read_scan
-from apps.production.enums import UNCLAIMED
+from apps.production.enums import UNCLAIMED, RequestState
 from apps.production.models import DatasetPart, Stage
 
 #: Requests that are read at once, the newest of those that write or read some datasets.

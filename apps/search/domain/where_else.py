@@ -123,7 +123,10 @@ class Occurrences:
 
     @property
     def comes_with_failure(self) -> bool:
-        """Whether failed jobs have the line more often than completed ones, with intervals apart."""
+        """Whether failed jobs have the line more often than completed ones.
+
+        The intervals of both must be apart.
+        """
         return self.failed_interval[0] > self.completed_interval[1]
 
     @property
