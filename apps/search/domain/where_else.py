@@ -123,10 +123,7 @@ class Occurrences:
 
     @property
     def comes_with_failure(self) -> bool:
-        """Whether failed jobs have the line more often than completed ones.
-
-        The intervals of both must be apart.
-        """
+        """Whether failed jobs have the line more often than completed ones: intervals are apart."""
         return self.failed_interval[0] > self.completed_interval[1]
 
     @property
