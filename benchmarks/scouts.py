@@ -179,7 +179,7 @@ def compare_memory(chance: random.Random, stages: int) -> dict[str, dict[str, fl
             if peak <= asked:
                 completed.append(peak)
         use = ScoutUse(memory_bytes=completed, hit_memory=len(completed) < len(first_peaks))
-        fitted = fit_memory(use, asked=asked, bound=2 * asked)
+        fitted = fit_memory(use, requested=asked, bound=2 * asked)
         percentile = percentile_95(completed) if completed else asked
         for job, peak in enumerate(peaks):
             is_scout = job < scouts

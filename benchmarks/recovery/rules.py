@@ -16,7 +16,12 @@ from apps.recovery.domain.decisions.choice import (
     retries_that_may_start,
 )
 from apps.recovery.domain.decisions.decider import COMPANY_WAIT
-from apps.recovery.domain.decisions.match import Failure, ReadRule, deciding_rule, waits_for_company
+from apps.recovery.domain.decisions.match import (
+    Failure,
+    ParsedRule,
+    deciding_rule,
+    waits_for_company,
+)
 from apps.recovery.domain.decisions.remedies import RequestedResources, remedy_for
 from apps.recovery.domain.figures.effect import ArmFigures, Difference, RuleEffect
 from apps.recovery.domain.rules.definition import read_definition
@@ -42,13 +47,13 @@ _FIRST_DAY = date(2026, 11, 1)
 _REQUESTED = RequestedResources(memory_bytes=ASKED_MEMORY, time_limit_seconds=ASKED_SECONDS)
 
 
-def active_rules(definitions: Mapping[str, Mapping[str, Any]], **limits: float) -> list[ReadRule]:
+def active_rules(definitions: Mapping[str, Mapping[str, Any]], **limits: float) -> list[ParsedRule]:
     """Return active rules with these definitions; `limits` replace theirs."""
     rules = []
     for position, (name, values) in enumerate(definitions.items(), start=1):
         changed = {**values, "limits": {**values.get("limits", {}), **limits}}
         rule = RecoveryRule(pk=position, name=name, position=position, mode=Mode.ACTIVE)
-        rules.append(ReadRule(rule, read_definition(changed)))
+        rules.append(ParsedRule(rule, read_definition(changed)))
     return rules
 
 
@@ -56,7 +61,7 @@ def active_rules(definitions: Mapping[str, Mapping[str, Any]], **limits: float) 
 class _Decision:
     """A decision to retry a failed job."""
 
-    rule: ReadRule
+    rule: ParsedRule
     arm: Arm
     attempt: Attempt
     verdict: SeenVerdict
@@ -95,11 +100,11 @@ class _Progress:
 class RecoveryRules:
     """Decides as `decisions.decide`, and acts as `decisions.carry_out` and `rules.useless` do."""
 
-    def __init__(self, observer: Observer, rules: list[ReadRule]) -> None:
+    def __init__(self, observer: Observer, rules: list[ParsedRule]) -> None:
         self.observer = observer
         self.rules = rules
         self.arms: dict[str, int] = defaultdict(int)
-        self.progress = {rule.rule.pk: _Progress() for rule in rules}
+        self.progress = {rule.record.pk: _Progress() for rule in rules}
         self.steps: dict[tuple[int, str], _Steps] = defaultdict(_Steps)
         self.stopped_at: dict[str, float] = {}
         #: Failed attempts by hour, known error and service.
@@ -132,7 +137,7 @@ class RecoveryRules:
             self._latest_arm[attempt.job] = Arm.NO_RULE
             replay.leave(attempt)
             return
-        self.first_match_at.setdefault(match.rule.name, replay.now)
+        self.first_match_at.setdefault(match.record.name, replay.now)
         failed = FailedAttempt(
             job=verdict.job,
             name=f"job {attempt.job} of {replay.world.seed}",
@@ -150,8 +155,8 @@ class RecoveryRules:
         act_at = replay.now if choice.arm == Arm.CONTROL else replay.now + wait
         asked = _on_top_of(attempt.asked, choice.changes)
         decision = _Decision(match, choice.arm, attempt, verdict, asked, replay.now, act_at)
-        progress = self.progress[match.rule.pk]
-        self.steps[match.rule.pk, verdict.service].waiting.append(decision)
+        progress = self.progress[match.record.pk]
+        self.steps[match.record.pk, verdict.service].waiting.append(decision)
         figures = progress.effect.arms.setdefault(choice.arm, ArmFigures())
         figures.jobs += 1
         figures.failed_core_seconds += attempt.core_seconds
@@ -168,7 +173,7 @@ class RecoveryRules:
 
     def ended(self, attempt: Attempt, replay: Replay) -> None:
         decision = self._decision_of.pop(attempt.job)
-        rule = decision.rule.rule
+        rule = decision.rule.record
         progress = self.progress[rule.pk]
         steps = self.steps[rule.pk, decision.verdict.service]
         steps.unfinished -= 1
@@ -187,21 +192,21 @@ class RecoveryRules:
             steps.failed_at.append(replay.now)
         self._stop_if_useless(decision.rule, replay.now)
 
-    def _stop_if_useless(self, rule: ReadRule, now: float) -> None:
+    def _stop_if_useless(self, rule: ParsedRule, now: float) -> None:
         limits = rule.definition.limits
-        evidence = evidence_about(self.progress[rule.rule.pk].acted_by_day, today=_date(now))
+        evidence = evidence_about(self.progress[rule.record.pk].acted_by_day, today=_date(now))
         is_useless = does_not_help(evidence, least_success_percent=limits.least_success_percent)
-        if rule.rule.mode == Mode.ACTIVE and is_useless:
-            rule.rule.mode = Mode.PASSIVE
-            self.stopped_at[rule.rule.name] = now
+        if rule.record.mode == Mode.ACTIVE and is_useless:
+            rule.record.mode = Mode.PASSIVE
+            self.stopped_at[rule.record.name] = now
 
     def differences(self) -> dict[str, Difference]:
         """Return the effect that the portal shows, by rule; without those not yet known."""
         shown = {}
         for rule in self.rules:
-            effect = self.progress[rule.rule.pk].effect.difference
+            effect = self.progress[rule.record.pk].effect.difference
             if effect is not None:
-                shown[rule.rule.name] = effect
+                shown[rule.record.name] = effect
         return shown
 
     def _budget_of_today(self, now: float) -> Budget:
@@ -211,7 +216,7 @@ class RecoveryRules:
             left = {}
             for rule in self.rules:
                 self._stop_if_useless(rule, now)
-                left[rule.rule.pk] = rule.definition.limits.core_hours_a_day * 3600
+                left[rule.record.pk] = rule.definition.limits.core_hours_a_day * 3600
             self._budget = Budget(left)
         return self._budget
 
@@ -281,7 +286,7 @@ def planted_effects(policy: RecoveryRules, replay: Replay) -> dict[str, float]:
     unchanged: dict[str, list[bool]] = defaultdict(list)
     for decision in policy.firsts:
         action = decision.rule.definition.action
-        name = decision.rule.rule.name
+        name = decision.rule.record.name
         wait = action.wait_minutes * MINUTE
         control_at = decision.planned_at
         if decision.arm != Arm.CONTROL:
