@@ -231,7 +231,8 @@ def test_the_page_of_a_dataset_links_its_recovery_both_ways(
         assert with_failures.get_absolute_url() in section
         assert made.get_absolute_url() in section
     output = " ".join(page_of(liaison, original.output_dataset).content.decode().split())
-    assert f'Also made by recovery <a href="{made.get_absolute_url()}">{made.key}</a> of' in output
+    link = f'<a href="{made.get_absolute_url()}">{made.key}</a>'
+    assert f"Also planned by the draft of a recovery, {link} of" in output
     assert 'id="parts"' not in output
     # Who does not see the requests is not told of the parts.
     assert provenance_of(original.input_dataset, other_liaison) is None

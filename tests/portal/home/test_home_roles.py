@@ -184,7 +184,7 @@ def test_groups_that_are_done_or_all_succeeded_are_not_to_fix(
     recount_dirty_hours()
     shown = fix_first(user=shifter, at=at)
     assert (shown.fixes, shown.groups, shown.taken_care_of) == ([], 1, 1)
-    listed = client.get("/failures/").context["divided"]
+    listed = client.get("/failures/").context["sections"]
     assert [section.groups for section in listed] == [shown.groups]
 
 

@@ -475,7 +475,7 @@ def test_list_group_home_and_incident_divide_failed_jobs_as_a_recount_does(
     )
     listed = browse(shifter).get("/failures/")
     shown = browse(shifter).get(group.get_absolute_url())
-    [row_of_list] = listed.context["divided"][0].rows
+    [row_of_list] = listed.context["sections"][0].rows
     [fix] = fix_first(user=shifter, at=now).fixes
     offers_shown = [
         retry_offer(source=source, user=shifter, at=now).follow_ups for source in (group, outage)
@@ -493,5 +493,5 @@ def test_list_group_home_and_incident_divide_failed_jobs_as_a_recount_does(
     mark_dirty({hour_of(verdict.ended_at) for verdict in Verdict.objects.all()})
     recount_dirty_hours()
     listed = browse(shifter).get("/failures/")
-    assert [section.label for section in listed.context["divided"]] == ["In progress"]
+    assert [section.label for section in listed.context["sections"]] == ["In progress"]
     assert fix_first(user=shifter, at=now).fixes == []
