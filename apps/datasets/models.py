@@ -1,5 +1,6 @@
 """Catalogues of datasets and their answers, and the ledger of files that stages read and write."""
 
+from django.contrib.postgres.indexes import HashIndex
 from django.db import models
 from django.db.models import F, Q
 
@@ -267,6 +268,8 @@ class InputFile(models.Model):
             ),
         ]
         indexes = [
+            # Only whole names of any stage are looked for, and a hash of one is small.
+            HashIndex(fields=["name"], name="input_file_name"),
             models.Index(fields=["stage", "number"], name="input_file_of_job"),
             models.Index(fields=["stage", "state", "-id"], name="input_file_state_of"),
             models.Index(

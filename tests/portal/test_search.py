@@ -11,7 +11,7 @@ from django.utils.html import escape
 
 from apps.accounts.models import ClusterLogin, User
 from apps.archive.domain.search.word_index import index_batch
-from apps.datasets.models import OutputFile
+from apps.datasets.models import InputFile, OutputFile
 from apps.diagnosis.models import FailureGroup
 from apps.jobs.domain.records.jobs import has_raw_id, jobs_for_list, matches_host
 from apps.jobs.domain.totals.rollups import recompute_dirty_hours
@@ -21,6 +21,7 @@ from apps.statusboard.domain.incidents.incidents import open_incident
 from apps.statusboard.enums import State
 from apps.statusboard.models import Service
 from tests.factories.jobs import failed, record, store
+from tests.factories.requests import draft
 from tests.pages import count_queries, text_of
 from tests.portal.shared_world import (
     approver,
@@ -315,5 +316,33 @@ def test_output_file_is_found_by_its_name_by_those_who_see_its_request(
     assert response.headers["Location"] == place
     assert "fd_muon_0042.root" in text_of(client.get(place))
 
+    assert client.get("/find/", {"q": "/pnfs/nova/fd_muon_0042.root"}).headers["Location"] == place
+
     client.force_login(other_liaison)
     assert not found(client, "fd_muon_0042.root")
+
+
+def test_input_file_is_found_in_all_stages_that_read_it_by_those_who_see_them(
+    world, client, liaison, other_liaison
+):
+    first = Request.objects.get(key="NOVA-0001").stages.get()
+    second = draft(liaison, first.request.experiment).stages.get(position=0)
+    for stage in (first, second):
+        InputFile.objects.create(stage=stage, name="fd_raw_0042.root", changed_at=timezone.now())
+    client.force_login(liaison)
+    results = found(client, "root://xrootd.example.org//pnfs/fd_raw_0042.root")
+    assert [file.stage for file in results.input_files] == [second, first]
+    text = text_of(client.get("/find/", {"q": "fd_raw_0042.root"}))
+    key = second.request.key
+    place = f"/submissions/{key}/files/list/?stage={second.position + 1}&amp;q=fd_raw_0042.root"
+    assert f'href="{place}"' in text
+    assert f"{second.name} · waiting" in text
+
+    first.input_files.all().delete()
+    response = client.get("/find/", {"q": "fd_raw_0042.root"})
+    assert response.headers["Location"] == place.replace("&amp;", "&")
+    assert "fd_raw_0042.root" in text_of(client.get(response.headers["Location"]))
+    assert not found(client, "fd_raw_004")
+
+    client.force_login(other_liaison)
+    assert not found(client, "fd_raw_0042.root")

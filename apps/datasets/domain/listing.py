@@ -15,7 +15,7 @@ from apps.datasets.domain.steps import (
     visible_stages,
 )
 from apps.datasets.domain.uses import count_uses
-from apps.datasets.models import KnownDataset, OutputFile
+from apps.datasets.models import InputFile, KnownDataset, OutputFile
 from apps.production.models import Stage
 
 #: Shorter texts are part of the names of most datasets.
@@ -92,14 +92,28 @@ def find_inputs(text: str, user: Principal, *, most: int) -> list[str]:
     return list(inputs.order_by(F("newest").desc()).values_list("input_dataset", flat=True)[:most])
 
 
-def find_output_files(name: str, user: Principal, *, most: int) -> list[OutputFile]:
-    """Return the output files with this name that a user may see, newest first: at most `most`.
+def find_output_files(text: str, user: Principal, *, most: int) -> list[OutputFile]:
+    """Return the output files of this name that a user may see, newest first: at most `most`.
 
-    Whole names only: they have an index, and a dataset may have a million files.
+    Whole names only: they have an index, and a dataset may have a million files. The path or URL of
+    a file also finds its name.
     """
-    files = OutputFile.objects.filter(name=name, stage__in=visible_stages(user))
+    files = OutputFile.objects.filter(name__in=_file_names(text), stage__in=visible_stages(user))
     files = files.select_related("stage__request")
     return list(files.order_by("-counts", "-pk")[:most])
+
+
+def find_input_files(text: str, user: Principal, *, most: int) -> list[InputFile]:
+    """Return the input files of this name in stages that a user may see, newest first.
+
+    At most `most`. As for output files, of whole names, or of the path or URL of a file.
+    """
+    files = InputFile.objects.filter(name__in=_file_names(text), stage__in=visible_stages(user))
+    return list(files.select_related("stage__request").order_by("-pk")[:most])
+
+
+def _file_names(text: str) -> list[str]:
+    return [text, text.rsplit("/", 1)[-1]]
 
 
 def only_read_datasets(

@@ -17,8 +17,13 @@ from apps.archive.domain.search.search import find as find_scripts
 from apps.archive.domain.store.contents import archived_jobs_for_list
 from apps.archive.models import ArchivedJob
 from apps.clusters.models import Cluster
-from apps.datasets.domain.listing import find_datasets, find_inputs, find_output_files
-from apps.datasets.models import OutputFile
+from apps.datasets.domain.listing import (
+    find_datasets,
+    find_input_files,
+    find_inputs,
+    find_output_files,
+)
+from apps.datasets.models import InputFile, OutputFile
 from apps.diagnosis.domain.causes.totals import CauseTotal, failures_by_cause
 from apps.diagnosis.domain.groups.triage import has_in_readable_line, visible_groups
 from apps.diagnosis.models import DailyCauseTotals, FailureGroup, KnownError
@@ -91,6 +96,7 @@ class SearchResults:
     errors: list[Error] = field(default_factory=list)
     scripts: list[tuple[ArchivedJob, list[ScriptHit]]] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
+    input_files: list[InputFile] = field(default_factory=list)
     files: list[OutputFile] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     exact_url: str = ""
@@ -111,6 +117,7 @@ class SearchResults:
             or self.errors
             or self.scripts
             or self.datasets
+            or self.input_files
             or self.files
         )
 
@@ -134,6 +141,7 @@ class SearchResults:
         urls += [error.get_absolute_url() for error in self.errors]
         datasets = reverse("datasets:dataset")
         urls += [f"{datasets}?{urlencode({'name': name})}" for name in self.datasets]
+        urls += [input_file_url(file) for file in self.input_files]
         urls += [output_file_url(file) for file in self.files]
         urls += [reverse("archive:job", args=[archived.pk]) for archived, _ in self.scripts]
         return urls[0] if len(urls) == 1 else ""
@@ -193,6 +201,7 @@ def find(*, query: str, user: User, at: datetime) -> SearchResults:
         errors=_errors(query, user, at),
         scripts=archived,
         datasets=written + inputs,
+        input_files=find_input_files(query, user, most=SHOWN),
         files=find_output_files(query, user, most=SHOWN),
         hosts=hosts,
         jobs_url=jobs_url,
@@ -201,11 +210,19 @@ def find(*, query: str, user: User, at: datetime) -> SearchResults:
     )
 
 
+def input_file_url(file: InputFile) -> str:
+    """Return the address of an input file in the list of its stage."""
+    return _url_in_list("submission:file-list", file)
+
+
 def output_file_url(file: OutputFile) -> str:
     """Return the address of an output file in the list of its stage."""
+    return _url_in_list("submission:output-list", file)
+
+
+def _url_in_list(view: str, file: InputFile | OutputFile) -> str:
     parameters = {"stage": file.stage.position + 1, "q": file.name}
-    address = reverse("submission:output-list", args=[file.stage.request.key])
-    return f"{address}?{urlencode(parameters)}"
+    return f"{reverse(view, args=[file.stage.request.key])}?{urlencode(parameters)}"
 
 
 def _datasets_url(query: str, *, made: bool) -> str:
