@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import pytest_rerunfailures
 from _pytest import runner
+from _pytest.unraisableexception import gc_collect_iterations_key
 from django.db.models.expressions import Col
 from django.test import Client
 from hypothesis import HealthCheck
@@ -53,6 +54,8 @@ def pytest_configure(config):
         suppress_health_check=[HealthCheck.too_slow],
     )
     hypothesis_settings.load_profile("unhurried")
+    # At its end, pytest collects garbage twice, for warnings that `pyproject.toml` ignores.
+    config.stash[gc_collect_iterations_key] = 0
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
