@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import Exists, F, Max, OuterRef, Q, QuerySet
 
@@ -18,6 +18,7 @@ from apps.datasets.domain.uses import count_uses
 from apps.datasets.models import InputFile, KnownDataset, OutputFile
 from apps.production.models import Stage
 
+_File = TypeVar("_File", InputFile, OutputFile)
 #: Shorter texts are part of the names of most datasets.
 SHORTEST_TEXT = 3
 #: The columns that the list shows. Requests have many others, some of them long.
@@ -95,25 +96,24 @@ def find_inputs(text: str, user: Principal, *, most: int) -> list[str]:
 def find_output_files(text: str, user: Principal, *, most: int) -> list[OutputFile]:
     """Return the output files of this name that a user may see, newest first: at most `most`.
 
-    Whole names only: they have an index, and a dataset may have a million files. The path or URL of
-    a file also finds its name.
+    Files that count come first. The path or URL of a file also finds its name.
     """
-    files = OutputFile.objects.filter(name__in=_file_names(text), stage__in=visible_stages(user))
-    files = files.select_related("stage__request")
-    return list(files.order_by("-counts", "-pk")[:most])
+    return list(_with_name(OutputFile, text, user).order_by("-counts", "-pk")[:most])
 
 
 def find_input_files(text: str, user: Principal, *, most: int) -> list[InputFile]:
     """Return the input files of this name in stages that a user may see, newest first.
 
-    At most `most`. As for output files, of whole names, or of the path or URL of a file.
+    At most `most`. The path or URL of a file also finds its name.
     """
-    files = InputFile.objects.filter(name__in=_file_names(text), stage__in=visible_stages(user))
-    return list(files.select_related("stage__request").order_by("-pk")[:most])
+    return list(_with_name(InputFile, text, user).order_by("-pk")[:most])
 
 
-def _file_names(text: str) -> list[str]:
-    return [text, text.rsplit("/", 1)[-1]]
+def _with_name(model: type[_File], text: str, user: Principal) -> QuerySet[_File]:
+    """Whole names only: they have an index, and a dataset may have a million files."""
+    names = [text, text.rsplit("/", 1)[-1]]
+    files = model._default_manager.filter(name__in=names, stage__in=visible_stages(user))
+    return files.select_related("stage__request")
 
 
 def only_read_datasets(

@@ -97,7 +97,7 @@ class SearchResults:
     scripts: list[tuple[ArchivedJob, list[ScriptHit]]] = field(default_factory=list)
     datasets: list[str] = field(default_factory=list)
     input_files: list[InputFile] = field(default_factory=list)
-    files: list[OutputFile] = field(default_factory=list)
+    output_files: list[OutputFile] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)
     exact_url: str = ""
     jobs_url: str = ""
@@ -118,7 +118,7 @@ class SearchResults:
             or self.scripts
             or self.datasets
             or self.input_files
-            or self.files
+            or self.output_files
         )
 
     def single_url(self) -> str:
@@ -141,8 +141,8 @@ class SearchResults:
         urls += [error.get_absolute_url() for error in self.errors]
         datasets = reverse("datasets:dataset")
         urls += [f"{datasets}?{urlencode({'name': name})}" for name in self.datasets]
-        urls += [input_file_url(file) for file in self.input_files]
-        urls += [output_file_url(file) for file in self.files]
+        urls += [_file_url("submission:file-list", file) for file in self.input_files]
+        urls += [_file_url("submission:output-list", file) for file in self.output_files]
         urls += [reverse("archive:job", args=[archived.pk]) for archived, _ in self.scripts]
         return urls[0] if len(urls) == 1 else ""
 
@@ -202,7 +202,7 @@ def find(*, query: str, user: User, at: datetime) -> SearchResults:
         scripts=archived,
         datasets=written + inputs,
         input_files=find_input_files(query, user, most=SHOWN),
-        files=find_output_files(query, user, most=SHOWN),
+        output_files=find_output_files(query, user, most=SHOWN),
         hosts=hosts,
         jobs_url=jobs_url,
         scripts_url=scripts_url,
@@ -210,17 +210,8 @@ def find(*, query: str, user: User, at: datetime) -> SearchResults:
     )
 
 
-def input_file_url(file: InputFile) -> str:
-    """Return the address of an input file in the list of its stage."""
-    return _url_in_list("submission:file-list", file)
-
-
-def output_file_url(file: OutputFile) -> str:
-    """Return the address of an output file in the list of its stage."""
-    return _url_in_list("submission:output-list", file)
-
-
-def _url_in_list(view: str, file: InputFile | OutputFile) -> str:
+def _file_url(view: str, file: InputFile | OutputFile) -> str:
+    """Return the address of a file in a list of its stage."""
     parameters = {"stage": file.stage.position + 1, "q": file.name}
     return f"{reverse(view, args=[file.stage.request.key])}?{urlencode(parameters)}"
 
