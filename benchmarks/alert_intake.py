@@ -32,9 +32,8 @@ import psycopg
 from benchmarks.database import database, set_up_django, settings
 from benchmarks.portal import family, wait_until
 from dev.postgres import Postgres
-from dev.processes import spawn
+from dev.processes import free_port, spawn
 from dev.valkey import Valkey
-from tests.programs.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 BEFORE = 10

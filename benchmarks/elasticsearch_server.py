@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dev.elasticsearch import Elasticsearch
-from dev.processes import guard
-from tests.programs.ports import free_port
+from dev.processes import free_port, guard
 
 
 @contextmanager

@@ -18,10 +18,9 @@ from urllib.request import urlopen
 import psycopg
 
 from benchmarks.database import database, settings
-from dev.processes import spawn
+from dev.processes import free_port, spawn
 from dev.run import read_procfile
 from dev.valkey import Valkey
-from tests.programs.ports import free_port
 
 ROOT = Path(__file__).parents[1]
 SIZES = ("Rss", "Anonymous")

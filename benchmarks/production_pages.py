@@ -28,8 +28,7 @@ from pathlib import Path
 from django.core.management import call_command
 
 from benchmarks.database import database, set_up_django
-from dev.processes import spawn
-from tests.programs.ports import free_port
+from dev.processes import free_port, spawn
 
 LIMIT_MS = 200
 FEW = 48

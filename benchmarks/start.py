@@ -26,7 +26,7 @@ from statistics import median
 from benchmarks import capture_start
 from benchmarks.database import database
 from dev.checks import PRODUCTION
-from tests.programs.ports import free_port
+from dev.processes import free_port
 
 ROOT = Path(__file__).parents[1]
 LONGEST_SECONDS = 300

@@ -18,7 +18,7 @@ from statistics import median
 import urllib3
 
 from benchmarks.portal import Portal, family, portal
-from tests.programs.ports import free_port
+from dev.processes import free_port
 
 PAGE = "/services/status/summary.json"
 REQUESTS = 300  # a round

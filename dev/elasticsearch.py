@@ -8,7 +8,6 @@ and some field types.
 
 import json
 import shutil
-import socket
 import sysconfig
 import time
 import urllib.request
@@ -21,7 +20,7 @@ from typing import Any
 
 from dev.jars import cached_home, run_tool, server_home
 from dev.messages import SetupError
-from dev.processes import Stopping, spawn, stop_all
+from dev.processes import Stopping, free_port, spawn, stop_all
 
 VERSION = "8.19.21"
 START_SECONDS = 120
@@ -245,10 +244,9 @@ def _use_classes(home: Path) -> str:
     """
 
     def keep(unfinished: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        server = Elasticsearch(unfinished / "server", free_port())
         with suppress(SetupError):
-            Elasticsearch(unfinished / "server", port).keep_classes(home, unfinished / "classes")
+            server.keep_classes(home, unfinished / "classes")
         shutil.rmtree(unfinished / "server", ignore_errors=True)
 
     try:

@@ -6,6 +6,7 @@ is never mistaken for ours.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -49,6 +50,13 @@ def all_pids() -> list[int]:
 def session_members(session: int) -> list[int]:
     """Return the running processes of a session."""
     return [pid for pid in all_pids() if (stat := read_stat(pid)) and stat.session == session]
+
+
+def free_port() -> int:
+    """Return a port on loopback that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def spawn(

@@ -10,10 +10,9 @@ from urllib.request import Request, urlopen
 from benchmarks.failover.database import PORT, find_program
 from benchmarks.failover.network import GATEWAY, Machine
 from dev.postgres import clean_environment
-from dev.processes import ROOT
+from dev.processes import ROOT, free_port
 from tests.failover.haproxy import start_haproxy
 from tests.failover.proxy import start_proxy
-from tests.programs.ports import free_port
 
 WEB_PORT = 8000
 _CELERY = ("--quiet", "--workdir", str(ROOT), "-A", "opsportal")

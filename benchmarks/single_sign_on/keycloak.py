@@ -14,9 +14,8 @@ from urllib.parse import urlencode
 
 from dev.jars import cached_home, fetch_file, run_tool
 from dev.messages import SetupError
-from dev.processes import spawn
+from dev.processes import free_port, spawn
 from tests.programs.certificates import self_signed
-from tests.programs.ports import free_port
 
 VERSION = "26.7.3"
 REALM = "lab"

@@ -27,7 +27,7 @@ import psycopg
 
 from dev.messages import SetupError, fail, say
 from dev.postgres import OLDEST_MAJOR, Postgres, clean_environment
-from dev.processes import ROOT, guard, spawn
+from dev.processes import ROOT, free_port, guard, spawn
 from dev.valkey import Valkey
 
 RELEASES = ROOT / "tests/upgrade/releases"
@@ -144,7 +144,7 @@ class ReleaseDump:
 
     def _work(self) -> None:
         """Let the simulated cluster, capture, a web server and a worker run as in the demo."""
-        portal = f"127.0.0.1:{_free_port()}"
+        portal = f"127.0.0.1:{free_port()}"
         spool = str(self.simulation / "spool")
         simulate = ["manage.py", "simulate", "--cluster", CLUSTER, "--spool", spool]
         options = ["--jobs-per-day", "60", "--speed", "2", "--pace", "60", "--min-job-age", "90000"]
@@ -245,12 +245,6 @@ def forget_machine(connection: psycopg.Connection) -> None:
             f'WHERE "{column}"::text ~ %s',
             (host, HOST, host),
         )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _this_host() -> str:

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener, urlopen
 
-from tests.programs.ports import free_port
+from dev.processes import free_port
 
 
 class _Stay(HTTPRedirectHandler):

@@ -20,9 +20,9 @@ from apps.archive.domain.capture_hosts import create_capture_host
 from apps.archive.models import ArchivedJob, SinkState
 from apps.clusters.domain import ensure_cluster
 from apps.clusters.models import Cluster
+from dev.processes import free_port
 from tests.archive.conftest import ROOT
 from tests.factories.archive import START
-from tests.programs.ports import free_port
 
 pytestmark = [
     pytest.mark.slurm,

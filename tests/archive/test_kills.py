@@ -17,13 +17,12 @@ from django.db import connection
 from apps.archive.domain.store import contents, jobs
 from apps.archive.models import IntakeBatch, RefusedJob, SinkDelivery
 from dev.postgres import Postgres
-from dev.processes import guard, spawn
+from dev.processes import free_port, guard, spawn
 from dev.valkey import Valkey
 from tests.archive.conftest import AWAY_SECONDS, KILLS, Portal, wait_for
 from tests.archive.spool_writer import environment_bytes, script_of
 from tests.archive.workers import archive_worker, beat, web
 from tests.capture.test_capture_faults import assert_kept, writing
-from tests.programs.ports import free_port
 
 
 class Servers:

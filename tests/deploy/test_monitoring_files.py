@@ -19,10 +19,10 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from apps.archive.models import SinkState
 from apps.core.domain.health import beat_heart
 from apps.jobs.models import Collection
+from dev.processes import free_port
 from tests.factories import clusters
 from tests.factories.statusboard import service
 from tests.programs.monitoring_servers import running, wait
-from tests.programs.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana/opsportal.json").read_text())

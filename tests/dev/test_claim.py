@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from dev import claim
+from dev import claim, processes
 from dev.layout import Layout
 from dev.messages import SetupError
 from dev.processes import ROOT, read_stat
-from tests.programs import ports
 
 
 @pytest.fixture
 def free_port():
-    return ports.free_port()
+    return processes.free_port()
 
 
 def test_port_taken_is_said_with_the_mend(layout):
@@ -83,7 +82,7 @@ RUNNER = """
 import sys, time
 from pathlib import Path
 from dev.layout import Layout
-from dev import claim
+from dev import claim, processes
 from dev.processes import guard, spawn
 layout = Layout(Path(sys.argv[1]))
 lock = claim.claim(int(sys.argv[2]), layout)

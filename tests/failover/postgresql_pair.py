@@ -10,10 +10,9 @@ import psycopg
 from django.db import connection
 
 from dev.postgres import NOBODY, UNPRIVILEGED, USER, Postgres, clean_environment
-from dev.processes import guard, spawn
+from dev.processes import free_port, guard, spawn
 from opsportal.servers import database_settings
 from tests.failover.waiting import wait_for
-from tests.programs.ports import free_port
 from tests.upgrade.databases import BINARIES, url_of
 
 NAME = "opsportal"

@@ -7,11 +7,10 @@ from typing import Any
 
 from redis import Redis, RedisError
 
-from dev.processes import guard, spawn
+from dev.processes import free_port, guard, spawn
 from dev.valkey import find_binary
 from tests.failover.waiting import wait_for
 from tests.programs.certificates import Certificate
-from tests.programs.ports import free_port
 
 SERVICE = "opsportal"
 PASSWORD = "p@ss/word"

@@ -9,11 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from dev.processes import guard
+from dev.processes import free_port, guard
 from dev.system_parts import PATH
 from tests.failover.haproxy import start_haproxy
 from tests.failover.waiting import wait_for
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.haproxy, pytest.mark.xdist_group("failover")]
 CLAIMS = {

@@ -15,13 +15,13 @@ from apps.core import tasks
 from apps.core.domain import event_kinds, events, health, outbox, subscriptions
 from apps.core.domain.event_kinds import EventKind
 from apps.core.models import Delivery, Event, Heartbeat
+from dev.processes import free_port
 from opsportal.beat import BeatTurn
 from tests.archive.workers import web
 from tests.factories import people
 from tests.failover.browser import Browser
 from tests.failover.postgresql_pair import Pair, on_database
 from tests.failover.waiting import wait_for
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]
 #: The longest time without service, in seconds, on a machine that is busy with other tests.

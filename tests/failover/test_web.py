@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from apps.accounts.models import User
-from dev.processes import guard
+from dev.processes import free_port, guard
 from dev.system_parts import PATH
 from tests.archive.workers import web
 from tests.factories import people
@@ -18,7 +18,6 @@ from tests.failover.browser import Browser
 from tests.failover.haproxy import start_haproxy
 from tests.failover.proxy import start_proxy
 from tests.failover.waiting import wait_for
-from tests.programs.ports import free_port
 from tests.upgrade.databases import url_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("failover")]

@@ -17,7 +17,7 @@ import time
 from email.message import Message
 from pathlib import Path
 
-from tests.programs.ports import free_port
+from dev.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,11 +22,11 @@ from apps.notifications.domain.mail import MailServer
 from apps.notifications.domain.preferences import hours_of, save_preferences
 from apps.notifications.enums import Channel, MessageState, When
 from apps.notifications.models import Message, Notification
+from dev.processes import free_port
 from tests.factories.people import person
 from tests.factories.requests import draft
 from tests.notifications.mail_server import text_of
 from tests.notifications.told import FRIDAY, deliver, send, with_address
-from tests.programs.ports import free_port
 
 KINDS = ["request.pass", "request.approve", "request.hold", "request.edited", "request.commented"]
 PEOPLE = ["nova-liaison", "opg-one", "nova-two"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.ports import free_port
+from dev.processes import free_port
 
 pytestmark = pytest.mark.xdist_group("gunicorn")
 

@@ -10,8 +10,8 @@ from apps.jobs.domain.months.stores import object_store
 from apps.jobs.models import ArchivedMonth
 from apps.portal.pages.doctor import job_archive
 from apps.portal.pages.doctor.findings import FindingLevel
+from dev.processes import free_port
 from tests.jobs.months.publish import publish
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.s3, pytest.mark.xdist_group("s3")]
 

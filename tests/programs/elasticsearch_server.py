@@ -22,8 +22,7 @@ import pytest
 
 from dev.elasticsearch import Elasticsearch, fetch
 from dev.messages import SetupError
-from dev.processes import guard
-from tests.programs.ports import free_port
+from dev.processes import free_port, guard
 
 
 class ElasticsearchServer:

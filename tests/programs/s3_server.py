@@ -20,9 +20,8 @@ import pytest
 from apps.core.http.bucket_url import ObjectStoreURL
 from apps.jobs.domain.months.stores.bucket import BucketTarget
 from dev.messages import SetupError
-from dev.processes import guard
+from dev.processes import free_port, guard
 from dev.s3proxy import ACCESS_KEY, SECRET_KEY, S3Proxy, fetch
-from tests.programs.ports import free_port
 
 BUCKET = "portal"
 _METHODS = (b"GET ", b"HEAD ", b"PUT ", b"POST ", b"DELETE ")

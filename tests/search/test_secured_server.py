@@ -17,12 +17,11 @@ from apps.archive.sinks.base import SinkUnavailable
 from apps.archive.sinks.registry import open_sink
 from apps.search.domain.engine.base import SearchUnavailable
 from apps.search.domain.query.parser import parse
-from dev.processes import guard, spawn
+from dev.processes import free_port, guard, spawn
 from tests.contracts.sink import a_job
 from tests.failover.waiting import wait_for
 from tests.programs.certificates import self_signed
 from tests.programs.elasticsearch_server import ElasticsearchServer
-from tests.programs.ports import free_port
 from tests.search.elasticsearch_engine import RefreshedEngine
 from tests.search.engine_contract import AT, found
 from tests.search.kept_logs import job, keep_log

@@ -14,7 +14,7 @@ import urllib3
 from django.contrib.staticfiles.finders import get_finders
 from django.db import connection
 
-from tests.programs.ports import free_port
+from dev.processes import free_port
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 90  # far more than a start takes on a busy machine

@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from apps.core.domain.secrets.log_formats import formatter
+from dev.processes import free_port
 from opsportal.env import BadEnvironment, Environment
 from opsportal.setting_values import split_headers
 from opsportal.tracing import cleaning, export
 from tests.opsportal.tracing.collector import Collector
-from tests.programs.ports import free_port
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from apps.statusboard.domain.monitoring.intake import accept_payload
 from apps.statusboard.domain.monitoring.pulls import pull_source
 from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
+from dev.processes import free_port
 from tests.factories.statusboard import service, states
 from tests.programs.monitoring_servers import running, wait
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.alertmanager, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -14,10 +14,10 @@ from apps.statusboard.domain.monitoring.rules import add_rule
 from apps.statusboard.domain.monitoring.source_fetch import PullFailed, fetch
 from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
+from dev.processes import free_port
 from tests.factories.statusboard import service
 from tests.programs.certificates import self_signed
 from tests.programs.monitoring_servers import documented, running, wait
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.icinga2, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

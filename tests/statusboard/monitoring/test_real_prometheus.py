@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, RawPayload
+from dev.processes import free_port
 from tests.factories.statusboard import service, states
 from tests.programs.monitoring_servers import documented, running, wait
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 

@@ -21,9 +21,9 @@ from apps.statusboard.domain.monitoring.pulls import pull_source
 from apps.statusboard.domain.monitoring.rules import add_rule
 from apps.statusboard.domain.monitoring.sources import create_source
 from apps.statusboard.models import Incident, MonitoringSource, RawPayload
+from dev.processes import free_port
 from tests.factories.statusboard import service
 from tests.programs.monitoring_servers import documented, running, wait
-from tests.programs.ports import free_port
 
 pytestmark = [pytest.mark.zabbix, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
