@@ -14,7 +14,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from benchmarks import harvest
-from benchmarks.failover.network import Machine
+from benchmarks.failover.network import Machine, kernel_settings
 from benchmarks.portal import wait_until
 from dev.elasticsearch import Elasticsearch
 from dev.postgres import clean_environment
@@ -23,13 +23,6 @@ from tests.upgrade.load import TIMEOUT_SECONDS, Answer, Load
 PORT = 9200
 HEAP_MB = 384
 START_SECONDS = 500
-#: A node is given up after some 8 s without an answer, instead of half a minute.
-FAULT_DETECTION = {
-    "cluster.fault_detection.follower_check.timeout": "3s",
-    "cluster.fault_detection.follower_check.retry_count": "2",
-    "cluster.fault_detection.leader_check.timeout": "3s",
-    "cluster.fault_detection.leader_check.retry_count": "2",
-}
 #: More jobs than any run has.
 MOST_JOBS = 60_000
 #: Logs that are in the index before the first outage, each of which is searched for in turn.
@@ -48,14 +41,15 @@ class Index:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._machines = machines
+        kernel = kernel_settings("sysctl-elasticsearch.conf")
         for machine in machines:
+            machine.configure(kernel)
             settings = {
                 "node.name": machine.name,
                 "discovery.type": "multi-node",
                 "discovery.seed_hosts": ",".join(f"{node.address}:9300" for node in machines),
                 "cluster.initial_master_nodes": ",".join(node.name for node in machines),
                 "transport.port": "9300",
-                **FAULT_DETECTION,
             }
             directory = machine.directory / "elasticsearch"
             server = Elasticsearch(directory, PORT, HEAP_MB, settings, machine.address)

@@ -56,6 +56,11 @@ class Machine:
         _ip(*inside, "link", "set", "eth0", "up")
         _ip(*inside, "link", "set", "lo", "up")
 
+    def configure(self, settings: dict[str, str]) -> None:
+        """Change settings of its kernel's network, by their names."""
+        values = [f"{name}={value}" for name, value in settings.items()]
+        subprocess.run(self.command("sysctl", "--quiet", *values), check=True)
+
     def command(self, *command: str) -> list[str]:
         """Return the command line that runs a command on the machine."""
         inside = ["ip", "netns", "exec", self._namespace, *command]
@@ -181,7 +186,7 @@ class Network:
         _ip("link", "add", BRIDGE, "type", "bridge")
         _ip("address", "add", f"{GATEWAY}/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
-        self._former_settings = _set_kernel(_proxy_settings())
+        self._former_settings = _set_kernel(kernel_settings("sysctl.conf"))
 
     def add(self, name: str) -> Machine:
         machine = Machine(name, 11 + len(self.machines), self.base)
@@ -196,9 +201,9 @@ class Network:
         self._lock.close()
 
 
-def _proxy_settings() -> dict[str, str]:
-    """Return the values of `deploy/sysctl.conf` by their names."""
-    lines = (ROOT / "deploy/sysctl.conf").read_text().splitlines()
+def kernel_settings(file: str) -> dict[str, str]:
+    """Return the values of a file of `deploy/` by their names."""
+    lines = (ROOT / "deploy" / file).read_text().splitlines()
     settings = [line.split(" = ") for line in lines if not line.startswith("#")]
     return dict(settings)
 
