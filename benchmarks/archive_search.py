@@ -225,7 +225,8 @@ def measure():
     """Run everything, print each with its limit; return whether all are within."""
     from django.test import Client, override_settings
 
-    from apps.accounts.domain import ensure_user, grant_role
+    from apps.accounts.domain.roles import grant_role
+    from apps.accounts.domain.users import ensure_user
     from apps.accounts.enums import Role
     from apps.accounts.models import User
 

@@ -78,7 +78,7 @@ def add_cluster(name: str = "alps") -> "Cluster":
 
 def add_failed_jobs(directory: Path, cluster: "Cluster", numbers: range) -> None:
     """Add failed jobs with these numbers, write their logs, and queue the logs."""
-    from apps.accounts.domain import ensure_experiment
+    from apps.accounts.domain.experiments import ensure_experiment
     from apps.diagnosis.models import LogHarvest
     from apps.jobs.models import Job
 

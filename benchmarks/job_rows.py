@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from django.db import connection
 
-from apps.accounts.domain import ensure_experiment
+from apps.accounts.domain.experiments import ensure_experiment
 from apps.clusters.models import Cluster, Site
 from apps.jobs.domain.statistics.blocks import compact_days
 from apps.jobs.domain.statistics.monthly import compact_months

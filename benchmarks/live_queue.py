@@ -33,7 +33,7 @@ def main():
 
 
 def measured(count):
-    from apps.accounts.domain import ensure_experiment
+    from apps.accounts.domain.experiments import ensure_experiment
     from apps.clusters.models import Cluster
     from apps.clusters.schedulers.base import CurrentState
 

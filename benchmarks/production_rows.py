@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth.hashers import make_password
 
-from apps.accounts.domain import ensure_experiment
+from apps.accounts.domain.experiments import ensure_experiment
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster, Site

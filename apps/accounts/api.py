@@ -22,7 +22,16 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 from rest_framework.viewsets import GenericViewSet
 
-from apps.accounts import domain
+from apps.accounts.domain.experiments import visible_experiments
+from apps.accounts.domain.saved_views import (
+    MOST_QUERY,
+    check_owner,
+    delete_view,
+    is_list_path,
+    kept_query,
+    save_view,
+    views_for,
+)
 from apps.accounts.models import Experiment, SavedView, User
 from apps.core.api.input import checked_data
 from apps.core.api.views import StrictView
@@ -158,7 +167,7 @@ class _Shareable(serializers.SlugRelatedField[Experiment]):
     def get_queryset(self) -> QuerySet[Experiment]:
         request = self.context.get("request")
         if request:
-            return domain.visible_experiments(request.user)
+            return visible_experiments(request.user)
         return Experiment.objects.none()
 
 
@@ -166,21 +175,21 @@ class SavedViewChange(serializers.Serializer[Any]):
     """Omitted fields stay unchanged."""
 
     name = serializers.CharField(max_length=60, required=False)
-    query = serializers.CharField(max_length=domain.MOST_QUERY, required=False, allow_blank=True)
+    query = serializers.CharField(max_length=MOST_QUERY, required=False, allow_blank=True)
     experiment = _Shareable(
         "key", queryset=Experiment.objects.none(), required=False, allow_null=True
     )
 
     def validate_query(self, query: str) -> str:
-        return domain.kept_query(query)
+        return kept_query(query)
 
 
 class SavedViewWriter(SavedViewChange):
     """A view of the list at `path`, such as `/requests/`. It replaces your view of that name."""
 
-    path = serializers.CharField(max_length=100, validators=[domain.is_list_path])
+    path = serializers.CharField(max_length=100, validators=[is_list_path])
     name = serializers.CharField(max_length=60)
-    query = serializers.CharField(max_length=domain.MOST_QUERY, default="", allow_blank=True)
+    query = serializers.CharField(max_length=MOST_QUERY, default="", allow_blank=True)
 
 
 _PATH = OpenApiParameter("path", str, description="Only views of this list, such as `/requests/`.")
@@ -195,7 +204,7 @@ class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiView
     lookup_value_regex = "[0-9]{1,18}"
 
     def get_queryset(self) -> QuerySet[SavedView]:
-        views = domain.views_for(self.request.user)
+        views = views_for(self.request.user)
         path = self.request.query_params.get("path")
         if path and self.action == "list":
             views = views.filter(path=path)
@@ -204,15 +213,15 @@ class SavedViewViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, ApiView
     @command(SavedViewWriter, SavedViewReader, code=201)
     def create(self, *, by: User, at: Any, **fields: Any) -> SavedView:
         """Save a view. With `experiment`, its members see the view too."""
-        return domain.save_view(owner=by, **fields)
+        return save_view(owner=by, **fields)
 
-    @command(SavedViewChange, SavedViewReader, allowed=domain.check_owner)
+    @command(SavedViewChange, SavedViewReader, allowed=check_owner)
     def partial_update(self, view: SavedView, *, by: User, at: Any, **fields: Any) -> SavedView:
         """Rename, change or share one of your views."""
         now = {"name": view.name, "query": view.query, "experiment": view.experiment}
-        return domain.save_view(owner=by, view=view, path=view.path, **{**now, **fields})
+        return save_view(owner=by, view=view, path=view.path, **{**now, **fields})
 
-    @command(code=204, allowed=domain.check_owner)
+    @command(code=204, allowed=check_owner)
     def destroy(self, view: SavedView, *, by: User, at: Any) -> None:
         """Delete one of your views."""
-        domain.delete_view(view=view, by=by)
+        delete_view(view=view, by=by)

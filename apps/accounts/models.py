@@ -225,4 +225,4 @@ class ExperimentQuerySet(models.QuerySet[M], Generic[M]):
         scope = scope_of(user)
         if scope.sees_all:
             return self
-        return self.filter(experiment__in=scope.experiments)
+        return self.filter(experiment__in=scope.experiment_keys)

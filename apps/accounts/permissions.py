@@ -16,7 +16,7 @@ Anyone: TypeAlias = "User | AnonymousUser | str | None"
 
 @dataclass(frozen=True)
 class Scope:
-    """All roles of a user: pairs of role and experiment ID, None for all experiments."""
+    """All roles of a user: pairs of role and key of the experiment, None for all experiments."""
 
     roles: frozenset[tuple[str, int | None]]
 
@@ -26,8 +26,8 @@ class Scope:
         return any(role in OPG_ROLES and pk is None for role, pk in self.roles)
 
     @property
-    def experiments(self) -> frozenset[int]:
-        """The IDs of the experiments in which the user has a role."""
+    def experiment_keys(self) -> frozenset[int]:
+        """The primary keys of the experiments in which the user has a role."""
         return frozenset(pk for _, pk in self.roles if pk is not None)
 
     def has(self, role: Role, experiment_id: int | None = None) -> bool:
@@ -42,7 +42,7 @@ class Scope:
 
     def sees(self, experiment_id: int | None) -> bool:
         """Return whether the user can see objects of this experiment (None: of no experiment)."""
-        return self.sees_all or experiment_id in self.experiments
+        return self.sees_all or experiment_id in self.experiment_keys
 
 
 NOBODY = Scope(frozenset())

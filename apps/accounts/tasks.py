@@ -10,13 +10,13 @@ from django.utils import timezone
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
-from apps.accounts import domain
+from apps.accounts.domain import api_tokens
 from apps.accounts.models import User
 
 
 @shared_task(name="accounts.forget_expired")
 def forget_expired() -> None:
-    domain.forget_expired(at=timezone.now())
+    api_tokens.forget_expired(at=timezone.now())
 
 
 @shared_task(

@@ -79,8 +79,8 @@ class ArchivedJobQuerySet(ExperimentQuerySet[M]):
             own.append(
                 models.Q(user=login, cluster__name=cluster) if cluster else models.Q(user=login)
             )
-        if scope.experiments or not own:
-            of_experiment = [models.Q(experiment__in=scope.experiments)]
+        if scope.experiment_keys or not own:
+            of_experiment = [models.Q(experiment__in=scope.experiment_keys)]
         else:
             of_experiment = []
         return self.filter(reduce(or_, own + of_experiment))

@@ -4,7 +4,7 @@ import django_filters as filters
 from django import forms
 from django.db.models import QuerySet
 
-from apps.accounts.domain import visible_experiments
+from apps.accounts.domain.experiments import visible_experiments
 from apps.core.web.query import AnyOf, Several
 from apps.datasets.domain.listing import with_name_like
 from apps.production.enums import RequestState

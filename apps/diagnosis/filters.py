@@ -7,7 +7,7 @@ from django import forms
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
-from apps.accounts.domain import visible_experiments
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.models import Experiment
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState

@@ -50,7 +50,7 @@ def _experiments(request: Any) -> QuerySet[Experiment]:
     scope = scope_of(getattr(request, "user", None))
     if scope.sees_all:
         return Experiment.objects.all()
-    return Experiment.objects.filter(pk__in=scope.experiments)
+    return Experiment.objects.filter(pk__in=scope.experiment_keys)
 
 
 def _moment(example: str) -> forms.DateTimeInput:

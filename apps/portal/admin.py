@@ -19,7 +19,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from apps.accounts.admin import user_of
-from apps.accounts.domain import save_experiment
+from apps.accounts.domain.experiments import save_experiment
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, Membership, User
 from apps.clusters.models import Cluster

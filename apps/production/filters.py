@@ -18,7 +18,7 @@ from django.db.models import (
 from django.db.models.functions import Cast, Coalesce
 from django.utils import timezone
 
-from apps.accounts.domain import visible_experiments
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.models import User
 from apps.core.models import Event
 from apps.core.web.moments import DayFilter

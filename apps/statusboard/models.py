@@ -389,7 +389,7 @@ class AnnouncementQuerySet(models.QuerySet["Announcement"]):
             return self
         own = Announcement.experiments.through.objects.filter(announcement=models.OuterRef("pk"))
         return self.filter(
-            ~models.Exists(own) | models.Exists(own.filter(experiment__in=scope.experiments))
+            ~models.Exists(own) | models.Exists(own.filter(experiment__in=scope.experiment_keys))
         )
 
     def current(self, at: datetime) -> Self:

@@ -32,7 +32,7 @@ import django
 django.setup()
 from django.contrib.auth import get_user_model
 from django.utils import timezone
-from apps.accounts.domain import grant_role
+from apps.accounts.domain.roles import grant_role
 from apps.accounts.enums import Role
 at = timezone.now()
 user = get_user_model().objects.get(username="ann")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.core.cache import cache
 
-from apps.accounts.domain import create_token
+from apps.accounts.domain.api_tokens import create_token
 from apps.accounts.models import ApiToken
 from tests.pages import text_of
 

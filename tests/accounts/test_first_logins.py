@@ -9,8 +9,8 @@ from django.db import connection
 from django.db.models.signals import pre_save
 from django.utils import timezone
 
-from apps.accounts import domain
-from apps.accounts.domain import Identity, sign_on
+from apps.accounts.domain import single_sign_on
+from apps.accounts.domain.single_sign_on import Identity, _user_named, sign_on
 from apps.accounts.models import User
 from apps.core.domain.events import events_of
 
@@ -69,13 +69,13 @@ def test_first_logins_at_once_create_one_account(subject):
 
 
 def test_first_logins_at_once_link_an_account_once(monkeypatch):
-    barrier, take_by_name = Barrier(LOGINS), domain._user_named
+    barrier, take_by_name = Barrier(LOGINS), _user_named
 
     def take_when_both_look(*arguments):
         barrier.wait(timeout=60)
         return take_by_name(*arguments)
 
-    monkeypatch.setattr(domain, "_user_named", take_when_both_look)
+    monkeypatch.setattr(single_sign_on, "_user_named", take_when_both_look)
     ann = User.objects.create(username="ann", password=make_password(None))
     assert sign_on_at_once(Identity(username="ann", subject="https://login.example.org s-1")) == [
         ann,

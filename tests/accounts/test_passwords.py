@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.accounts import domain
+from apps.accounts.domain import passwords
+from apps.accounts.domain.passwords import RESET_PAUSE, request_password_reset
 from apps.accounts.tasks import mail_password_link
 from apps.core.domain.events import events_of
 from tests.factories import people
@@ -22,7 +23,7 @@ def mailed(liaison, settings, mailoutbox, monkeypatch):
     liaison.email = "nova@example.org"
     liaison.save()
     monkeypatch.setattr(
-        domain, "enqueue", lambda _task, user_id: mail_password_link(user_id=user_id)
+        passwords, "enqueue", lambda _task, user_id: mail_password_link(user_id=user_id)
     )
     return mailoutbox
 
@@ -37,7 +38,7 @@ def link_in(mail) -> str:
 
 def test_first_mail_of_an_account_tells_of_the_account(liaison, mailed):
     now = timezone.now()
-    domain.request_password_reset(user=liaison, at=now)
+    request_password_reset(user=liaison, at=now)
     (mail,) = mailed
     assert mail.subject == "[opsportal] Your account on opsportal"
     assert "you have an account on opsportal" in mail.body
@@ -46,7 +47,7 @@ def test_first_mail_of_an_account_tells_of_the_account(liaison, mailed):
 
     liaison.last_login = now
     liaison.save()
-    domain.request_password_reset(user=liaison, at=now + domain.RESET_PAUSE + timedelta(seconds=1))
+    request_password_reset(user=liaison, at=now + RESET_PAUSE + timedelta(seconds=1))
     assert mailed[1].subject == "[opsportal] Choose a new password"
     assert "If you did not request it" in mailed[1].body
 
@@ -145,7 +146,7 @@ def test_nobody_learns_which_addresses_have_accounts(client, mailed):
 def test_one_mail_in_five_minutes(liaison, mailed):
     now = timezone.now()
     for minutes in (0, 1, 4, 6):
-        domain.request_password_reset(user=liaison, at=now + timedelta(minutes=minutes))
+        request_password_reset(user=liaison, at=now + timedelta(minutes=minutes))
     assert len(mailed) == 2
 
 

@@ -3,7 +3,8 @@
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.accounts import domain
+from apps.accounts.domain.roles import grant_role, revoke_role
+from apps.accounts.domain.users import ensure_user
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, User
 from apps.accounts.permissions import is_approver, is_liaison, is_opg, scope_of
@@ -55,12 +56,10 @@ def test_roles_are_read_once(liaison):
 
 
 def test_admin_role_opens_and_shuts_the_back_office(db, at):
-    admin = domain.ensure_user(username="admin-one", password_hash="", by="test", at=at)
-    domain.grant_role(user=admin, role=Role.ADMIN, experiment=None, by="test", at=at)
+    admin = ensure_user(username="admin-one", password_hash="", by="test", at=at)
+    grant_role(user=admin, role=Role.ADMIN, experiment=None, by="test", at=at)
     assert User.objects.get(pk=admin.pk).is_superuser
-    domain.revoke_role(
-        membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at
-    )
+    revoke_role(membership=Membership.objects.get(user=admin, role=Role.ADMIN), by="test", at=at)
     assert not User.objects.get(pk=admin.pk).is_superuser
     assert not User.objects.get(pk=admin.pk).is_staff
     events = Event.objects.filter(target_label="admin-one").order_by("pk")
@@ -72,7 +71,7 @@ def test_admin_role_opens_and_shuts_the_back_office(db, at):
 
 
 def test_role_granted_twice_is_one(db, at, liaison, nova):
-    domain.grant_role(user=liaison, role=Role.LIAISON, experiment=nova, by="test", at=at)
-    domain.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
-    domain.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
+    grant_role(user=liaison, role=Role.LIAISON, experiment=nova, by="test", at=at)
+    grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
+    grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=at)
     assert Membership.objects.filter(user=liaison).count() == 2

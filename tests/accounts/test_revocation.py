@@ -6,7 +6,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from apps.accounts.domain import create_token, revoke_role, revoke_token, set_password
+from apps.accounts.domain.api_tokens import create_token, revoke_token
+from apps.accounts.domain.passwords import set_password
+from apps.accounts.domain.roles import revoke_role
 from apps.accounts.models import ApiToken, User
 from apps.notifications.domain.atom_feeds import make_feed_address
 from apps.notifications.models import Preferences

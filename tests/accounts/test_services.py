@@ -8,7 +8,10 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from apps.accounts import domain
+from apps.accounts.domain import api_tokens
+from apps.accounts.domain.api_tokens import create_token, forget_expired
+from apps.accounts.domain.experiments import ensure_experiment
+from apps.accounts.domain.roles import grant_role, revoke_role
 from apps.accounts.enums import Role
 from apps.accounts.models import ApiToken, Experiment, User
 from apps.core.errors import InvalidFields
@@ -19,14 +22,14 @@ from apps.production.domain.requests.drafts import create_draft
 
 def test_superuser_of_the_command_line_stays_one_with_any_other_role(db, at):
     first = User.objects.create_superuser("first", password="x")
-    approver = domain.grant_role(user=first, role=Role.APPROVER, experiment=None, by="test", at=at)
-    domain.revoke_role(membership=approver, by="test", at=at)
+    approver = grant_role(user=first, role=Role.APPROVER, experiment=None, by="test", at=at)
+    revoke_role(membership=approver, by="test", at=at)
     first.refresh_from_db()
     assert (first.is_staff, first.is_superuser) == (True, True)
 
 
 def test_admin_of_one_experiment_may_not_enter_the_back_office(db, at, nova, liaison):
-    domain.grant_role(user=liaison, role=Role.ADMIN, experiment=nova, by="test", at=at)
+    grant_role(user=liaison, role=Role.ADMIN, experiment=nova, by="test", at=at)
     liaison.refresh_from_db()
     assert not liaison.is_staff
 
@@ -54,9 +57,9 @@ def test_token_is_not_made_without_its_event(liaison, at, monkeypatch):
     def fail(**_):
         raise RuntimeError
 
-    monkeypatch.setattr(domain, "publish", fail)
+    monkeypatch.setattr(api_tokens, "publish", fail)
     with pytest.raises(RuntimeError):
-        domain.create_token(user=liaison, name="nightly", days=1, by=liaison, at=at)
+        create_token(user=liaison, name="nightly", days=1, by=liaison, at=at)
     assert not ApiToken.objects.exists()
 
 
@@ -64,9 +67,9 @@ def test_what_has_expired_is_forgotten(client, liaison):
     now = timezone.now()
     client.force_login(liaison)
     Session.objects.create(session_key="old", session_data="", expire_date=now - timedelta(hours=1))
-    domain.create_token(user=liaison, name="nightly", days=1, by=liaison, at=now)
-    domain.create_token(user=liaison, name="nightly", days=30, by=liaison, at=now)
-    domain.forget_expired(at=now + timedelta(days=2))
+    create_token(user=liaison, name="nightly", days=1, by=liaison, at=now)
+    create_token(user=liaison, name="nightly", days=30, by=liaison, at=now)
+    forget_expired(at=now + timedelta(days=2))
     assert ApiToken.objects.count() == 1
     assert list(Session.objects.values_list("session_key", flat=True)) == [
         client.session.session_key
@@ -76,7 +79,7 @@ def test_what_has_expired_is_forgotten(client, liaison):
 def test_too_many_tokens_say_what_to_do(liaison, at, settings):
     settings.REST_KNOX = {**settings.REST_KNOX, "TOKEN_LIMIT_PER_USER": 0}
     with pytest.raises(InvalidFields, match="Revoke one"):
-        domain.create_token(user=liaison, name="nightly", days=1, by=liaison, at=at)
+        create_token(user=liaison, name="nightly", days=1, by=liaison, at=at)
 
 
 def test_unknown_zone_in_the_back_office_is_refused(admin, client):
@@ -121,6 +124,6 @@ def test_name_without_end_is_only_wrong(client, db, path):
 def test_key_of_an_experiment_is_taken_in_any_case(nova, at, key):
     with pytest.raises(ValidationError, match="upper and lower case are the same"):
         Experiment(key=key, name="another").full_clean()
-    assert domain.ensure_experiment(key=key, name="another", by="test", at=at) == nova
+    assert ensure_experiment(key=key, name="another", by="test", at=at) == nova
     with pytest.raises(IntegrityError), transaction.atomic():
         Experiment.objects.create(key=key, name="another")

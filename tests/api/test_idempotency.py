@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from apps.accounts.domain import revoke_role
+from apps.accounts.domain.roles import revoke_role
 from apps.accounts.models import ApiToken
 from apps.api.models import KeyedCall
 from apps.api.tasks import drop_old_calls

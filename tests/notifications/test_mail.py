@@ -4,7 +4,7 @@ from datetime import time, timedelta
 
 import pytest
 
-from apps.accounts import domain as accounts
+from apps.accounts.domain.roles import grant_role, revoke_role
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.enums import Group
@@ -134,7 +134,7 @@ def test_removed_member_and_inactive_one_get_nothing(mail_server, asked, liaison
     submit_request(request=other, by=liaison, at=AT)
     check_request(request=other, at=AT)
     deliver()
-    accounts.revoke_role(membership=second.memberships.get(), by="test", at=AT)
+    revoke_role(membership=second.memberships.get(), by="test", at=AT)
     approver.is_active = False
     approver.save()
     assert send(AT)
@@ -210,13 +210,13 @@ def test_digest_has_each_event_once_and_leaves_out_what_may_be_seen_no_more(
     mail_server, nova, dune, liaison, approver
 ):
     with_address(liaison)
-    accounts.grant_role(user=liaison, role="liaison", experiment=dune, by="test", at=AT)
+    grant_role(user=liaison, role="liaison", experiment=dune, by="test", at=AT)
     for experiment in (nova, nova, dune):
         request = draft(liaison, experiment)
         submit_request(request=request, by=liaison, at=AT)
         check_request(request=request, at=AT)
     deliver()
-    accounts.revoke_role(membership=liaison.memberships.get(experiment=dune), by="test", at=AT)
+    revoke_role(membership=liaison.memberships.get(experiment=dune), by="test", at=AT)
     assert send(later(days=1))
     assert send(later(days=2))
     (mail,) = mail_server.mails

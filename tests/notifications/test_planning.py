@@ -59,7 +59,7 @@ def test_groups_that_must_sign_are_asked_and_who_signs_for_them_but_no_other_app
 
 def test_requester_who_may_approve_is_not_asked(waiting, nova):
     liaison = waiting.created_by
-    from apps.accounts.domain import grant_role
+    from apps.accounts.domain.roles import grant_role
 
     grant_role(user=liaison, role="approver", experiment=None, by="test", at=AT)
     deliver()

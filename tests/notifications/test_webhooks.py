@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 from django.urls import reverse
 
-from apps.accounts import domain as accounts
+from apps.accounts.domain.roles import revoke_role
 from apps.accounts.models import User
 from apps.core.domain.events import publish
 from apps.core.errors import InvalidFields, NotAllowed
@@ -289,7 +289,7 @@ def test_experiment_is_told_of_all_its_requests(receiver, waiting, nova, dune, s
 
 
 def test_removed_member_is_told_no_more(receiver, hook, approver):
-    accounts.revoke_role(membership=approver.memberships.get(), by="test", at=AT)
+    revoke_role(membership=approver.memberships.get(), by="test", at=AT)
     call(AT)
     assert receiver.told == []
     assert Message.objects.get().state == MessageState.DROPPED
@@ -302,7 +302,7 @@ def test_webhook_of_an_experiment_waits_once_who_added_it_has_left(
     hook = add_webhook(url=receiver.url, experiment=nova, by=shifter, at=AT)
     deliver()
     if leaves == "role":
-        accounts.revoke_role(membership=shifter.memberships.get(), by="test", at=AT)
+        revoke_role(membership=shifter.memberships.get(), by="test", at=AT)
     else:
         User.objects.filter(pk=shifter.pk).update(is_active=False)
     call(AT)

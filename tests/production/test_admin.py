@@ -2,7 +2,7 @@
 
 import pytest
 
-from apps.accounts.domain import grant_role
+from apps.accounts.domain.roles import grant_role
 from apps.accounts.enums import Role
 from apps.production.models import Request, RequestCounter
 from tests.factories.requests import AT, draft, request_in

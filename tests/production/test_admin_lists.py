@@ -300,7 +300,7 @@ def test_who_must_sign_is_changed_with_an_event(admin, browse, nova):
 def test_reason_page_says_what_each_would_become_and_leaves_out_what_is_not_possible(
     admin, browse, nova, liaison
 ):
-    from apps.accounts.domain import grant_role
+    from apps.accounts.domain.roles import grant_role
 
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     opg = person("opg-x", ("approver", None))
@@ -338,7 +338,7 @@ def test_person_without_the_role_is_told_before_anything_is_asked(
 def test_action_on_what_somebody_changed_meanwhile_is_refused(
     admin, browse, nova, liaison, approver
 ):
-    from apps.accounts.domain import grant_role
+    from apps.accounts.domain.roles import grant_role
 
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     queued = request_in("queued", by=liaison, experiment=nova, approver=approver)
@@ -356,7 +356,7 @@ def test_action_on_what_somebody_changed_meanwhile_is_refused(
 
 
 def test_supersede_names_the_successor(admin, browse, nova, liaison, approver):
-    from apps.accounts.domain import grant_role
+    from apps.accounts.domain.roles import grant_role
 
     grant_role(user=admin, role="approver", experiment=None, by="test", at=AT)
     queued, other = (
@@ -374,7 +374,7 @@ def test_supersede_names_the_successor(admin, browse, nova, liaison, approver):
 
 
 def test_hold_is_lifted_and_refused_jobs_are_sent_again_by_their_services(admin, browse):
-    from apps.accounts.domain import grant_role
+    from apps.accounts.domain.roles import grant_role
 
     request = one_of_each(1)
     MOVE_FUNCTIONS[Verb.START](request=request, by=person("opg-y", ("approver", None)), at=AT)

@@ -128,10 +128,10 @@ def test_only_an_approver_who_is_not_the_requester_waives(produced, liaison, shi
 
 
 def test_requester_who_became_approver_waives_nothing(produced, liaison):
-    from apps.accounts import domain as accounts
+    from apps.accounts.domain.roles import grant_role
     from apps.accounts.enums import Role
 
-    accounts.grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=LATER)
+    grant_role(user=liaison, role=Role.APPROVER, experiment=None, by="test", at=LATER)
     (one, *_) = produced.judge().open
     with pytest.raises(NotAllowed, match="You created, edited or submitted"):
         waive(produced, one, type(liaison).objects.get(pk=liaison.pk))

@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 60
 LOGGED_IN = """
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.sessions.backends.db import SessionStore
-from apps.accounts.domain import create_token
+from apps.accounts.domain.api_tokens import create_token
 session = SessionStore()
 session[SESSION_KEY] = str(user.pk)
 session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
@@ -38,7 +38,8 @@ import django
 django.setup()
 from datetime import timedelta
 from django.utils import timezone
-from apps.accounts.domain import ensure_user, grant_role
+from apps.accounts.domain.users import ensure_user
+from apps.accounts.domain.roles import grant_role
 from apps.accounts.enums import Role
 from apps.archive.domain.capture_hosts import create_capture_host
 at = timezone.now()

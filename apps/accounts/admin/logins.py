@@ -8,7 +8,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.utils import timezone
 
-from apps.accounts import domain
+from apps.accounts.domain.api_tokens import revoke_token
 from apps.accounts.models import ApiToken
 from apps.accounts.web.http_request import user_of
 from apps.core.admin import ReadOnlyAdmin
@@ -66,6 +66,4 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     exclude = ("digest",)
 
     def delete_model(self, request: HttpRequest, obj: ApiToken) -> None:
-        domain.revoke_token(
-            user=obj.user, token_key=obj.token_key, by=user_of(request), at=timezone.now()
-        )
+        revoke_token(user=obj.user, token_key=obj.token_key, by=user_of(request), at=timezone.now())

@@ -8,7 +8,7 @@ from django.core.exceptions import NON_FIELD_ERRORS
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from apps.accounts import domain
+from apps.accounts.domain.roles import grant_role, revoke_role
 from apps.accounts.enums import Role
 from apps.accounts.models import Membership, shown_name
 from apps.accounts.web.http_request import user_of
@@ -119,7 +119,7 @@ class MembershipAdmin(PortalAdmin):
 
     def save_model(self, request: HttpRequest, obj: Membership, form: Any, change: bool) -> None:
         role = Role(obj.role)
-        granted = domain.grant_role(
+        granted = grant_role(
             user=obj.user,
             role=role,
             experiment=obj.experiment,
@@ -129,4 +129,4 @@ class MembershipAdmin(PortalAdmin):
         obj.pk = granted.pk
 
     def delete_model(self, request: HttpRequest, obj: Membership) -> None:
-        domain.revoke_role(membership=obj, by=user_of(request), at=timezone.now())
+        revoke_role(membership=obj, by=user_of(request), at=timezone.now())

@@ -8,7 +8,7 @@ from django.contrib.auth.forms import AdminPasswordChangeForm
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 
-from apps.accounts.domain import ways_to_sign_in
+from apps.accounts.domain.single_sign_on import ways_to_sign_in
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import Experiment, User
 from apps.core.web.text_fields import CheckBoxes

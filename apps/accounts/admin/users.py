@@ -17,9 +17,10 @@ from django.urls import path
 from django.utils import timezone
 from django.utils.text import get_text_list
 
-from apps.accounts import domain
 from apps.accounts.admin.personal_data_pages import PersonalDataPages
 from apps.accounts.admin.user_form import NewUserForm, PasswordForm, UserForm
+from apps.accounts.domain.passwords import request_password_reset
+from apps.accounts.domain.users import add_user, deactivate_user, publish_logins, reactivate_user
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import ApiToken, ClusterLogin, Membership, User, shown_name
 from apps.accounts.web.http_request import user_of
@@ -114,7 +115,7 @@ class UserAdmin(PersonalDataPages, PortalAdmin, DjangoUserAdmin):
             super().save_model(request, obj, form, change)
             return
         cleaned = form.cleaned_data
-        added = domain.add_user(
+        added = add_user(
             username=cleaned["username"],
             first_name=cleaned["first_name"],
             last_name=cleaned["last_name"],
@@ -153,7 +154,7 @@ class UserAdmin(PersonalDataPages, PortalAdmin, DjangoUserAdmin):
             return
         super().save_related(request, form, formsets, change)
         if any(formset.has_changed() for formset in formsets):
-            domain.publish_logins(user=form.instance, by=user_of(request), at=timezone.now())
+            publish_logins(user=form.instance, by=user_of(request), at=timezone.now())
 
     def response_add(
         self, request: HttpRequest, obj: User, post_url_continue: str | None = None
@@ -215,7 +216,7 @@ class UserAdmin(PersonalDataPages, PortalAdmin, DjangoUserAdmin):
                 **_summary(user, user_of(request)),
             }
             return TemplateResponse(request, "accounts/admin_user_access.html", context)
-        change = domain.deactivate_user if "deactivate" in request.POST else domain.reactivate_user
+        change = deactivate_user if "deactivate" in request.POST else reactivate_user
         try:
             change(
                 user=user,
@@ -226,7 +227,7 @@ class UserAdmin(PersonalDataPages, PortalAdmin, DjangoUserAdmin):
         except NotAllowed as error:
             messages.error(request, str(error))
         else:
-            is_deactivation = change is domain.deactivate_user
+            is_deactivation = change is deactivate_user
             self.log_change(request, user, "Deactivated." if is_deactivation else "Reactivated.")
             done = "deactivated" if is_deactivation else "active again"
             messages.success(request, f"User {user} is {done}.")
@@ -236,7 +237,7 @@ class UserAdmin(PersonalDataPages, PortalAdmin, DjangoUserAdmin):
         """Mail the user a link to choose a password."""
         user = self._user(request, pk)
         if request.method == "POST" and _can_get_link(user):
-            sent = domain.request_password_reset(user=user, by=user_of(request), at=timezone.now())
+            sent = request_password_reset(user=user, by=user_of(request), at=timezone.now())
             minutes = settings.PASSWORD_RESET_TIMEOUT // 60
             if sent:
                 text = f"A link to choose a password is on its way to {user.email}; it is valid "

@@ -28,7 +28,7 @@ from django.views import View
 from mozilla_django_oidc.auth import OIDCAuthenticationBackend
 from mozilla_django_oidc.views import OIDCAuthenticationCallbackView, OIDCAuthenticationRequestView
 
-from apps.accounts import domain
+from apps.accounts.domain.single_sign_on import Identity, sign_on
 from apps.accounts.models import User
 from apps.accounts.web.provider import Denied, NoAnswer, call
 from apps.core.errors import DomainError
@@ -163,7 +163,7 @@ class OpenIDBackend(OIDCAuthenticationBackend):
                 raise UserRefused("The provider describes another user than it has logged in.")
             claims |= more | {"iss": payload["iss"]}
         try:
-            return domain.sign_on(identity=identity_in(claims), at=timezone.now())
+            return sign_on(identity=identity_in(claims), at=timezone.now())
         except DomainError as refusal:
             # Django and django-axes would count a DomainError as a wrong password.
             raise UserRefused(str(refusal)) from refusal
@@ -185,11 +185,11 @@ def _verified(token: str, key: Any, required: list[str]) -> dict[str, Any]:
     )
 
 
-def identity_in(claims: dict[str, Any]) -> domain.Identity:
+def identity_in(claims: dict[str, Any]) -> Identity:
     """Return the identity in a provider's claims. Unverified mail addresses are ignored."""
     groups = claims.get(settings.OIDC_GROUPS_CLAIM) or []
     verified = claims.get("email_verified", True) is not False
-    return domain.Identity(
+    return Identity(
         username=str(claims.get(settings.OIDC_USERNAME_CLAIM) or ""),
         subject=f"{claims['iss']} {claims['sub']}",
         first_name=_text(claims.get("given_name")),

@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.utils import timezone
 
-from apps.accounts import domain
+from apps.accounts.domain.passwords import request_password_reset, set_password
 from apps.accounts.models import User
 
 
@@ -55,7 +55,7 @@ class ChangePasswordView(auth.PasswordChangeView):
 
     def form_valid(self, form: SetPasswordForm) -> HttpResponse:
         user = cast(User, self.request.user)
-        domain.set_password(
+        set_password(
             user=user, password=form.cleaned_data["new_password1"], by=user, at=timezone.now()
         )
         update_session_auth_hash(self.request, user)
@@ -76,7 +76,7 @@ class ForgottenPasswordView(auth.PasswordResetView):
         address = form.cleaned_data["email"]
         if settings.EMAIL_HOST:
             for user in form.get_users(address):
-                domain.request_password_reset(user=user, at=timezone.now())
+                request_password_reset(user=user, at=timezone.now())
             messages.success(
                 self.request,
                 f"If an account has the address {address}, a link for a new password is on "
@@ -97,7 +97,7 @@ class NewPasswordView(auth.PasswordResetConfirmView):
 
     def form_valid(self, form: SetPasswordForm) -> HttpResponse:
         password = form.cleaned_data["new_password1"]
-        domain.set_password(user=form.user, password=password, by=form.user, at=timezone.now())
+        set_password(user=form.user, password=password, by=form.user, at=timezone.now())
         unlock(username=form.user.username)
         # The session contains the link's token.
         self.request.session.flush()

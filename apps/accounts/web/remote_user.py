@@ -13,7 +13,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.utils.deprecation import MiddlewareMixin
 
-from apps.accounts import domain
+from apps.accounts.domain.single_sign_on import Identity, sign_on
 from apps.core.errors import DomainError
 
 logger = logging.getLogger("opsportal.login")
@@ -83,9 +83,7 @@ class RemoteUserMiddleware(MiddlewareMixin):
             filter(None, (group.strip() for group in named.replace(";", ",").split(",")))
         )
         try:
-            user = domain.sign_on(
-                identity=domain.Identity(username=name, groups=groups), at=timezone.now()
-            )
+            user = sign_on(identity=Identity(username=name, groups=groups), at=timezone.now())
         except DomainError as refusal:
             address = request.META.get("REMOTE_ADDR") or "-"
             logger.warning("Login failed: address=%s user=%s", address, json.dumps(name[:150]))

@@ -8,7 +8,15 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_POST
 
-from apps.accounts import domain
+from apps.accounts.domain import saved_views
+from apps.accounts.domain.experiments import visible_experiments
+from apps.accounts.domain.saved_views import (
+    MOST_QUERY,
+    is_list_path,
+    kept_query,
+    normal_query,
+    views_for,
+)
 from apps.accounts.models import Experiment, SavedView, User
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.errors import show_errors
@@ -17,10 +25,10 @@ from apps.core.web.errors import show_errors
 class ViewForm(forms.Form):
     """The name and sharing of a view, and the list with its query."""
 
-    path = forms.CharField(max_length=100, validators=[domain.is_list_path])
+    path = forms.CharField(max_length=100, validators=[is_list_path])
     name = forms.CharField(max_length=60)
     query = forms.CharField(
-        max_length=domain.MOST_QUERY,
+        max_length=MOST_QUERY,
         required=False,
         error_messages={"max_length": "These filters are too long to be kept."},
     )
@@ -30,24 +38,24 @@ class ViewForm(forms.Form):
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        experiments = domain.visible_experiments(user)
+        experiments = visible_experiments(user)
         self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
 
     def clean_query(self) -> str:
         """Return the query with sorted parameters, so that equal views have equal queries."""
-        return domain.kept_query(self.cleaned_data["query"])
+        return kept_query(self.cleaned_data["query"])
 
 
 def views_context(request: AuthenticatedRequest) -> dict[str, Any]:
     """Return the context of `accounts/_saved_views.html` for the requested list."""
-    shown = domain.normal_query(request.META.get("QUERY_STRING", ""))
-    views = list(domain.views_for(request.user).filter(path=request.path))
+    shown = normal_query(request.META.get("QUERY_STRING", ""))
+    views = list(views_for(request.user).filter(path=request.path))
     current = next((view for view in views if view.query == shown), None)
     return {
         "saved_views": views,
         "current_view": current,
         "view_query": shown,
-        "view_groups": domain.visible_experiments(request.user),
+        "view_groups": visible_experiments(request.user),
     }
 
 
@@ -57,7 +65,7 @@ def save_view(request: AuthenticatedRequest) -> HttpResponse:
     if not form.is_valid():
         return _refused(request, form)
     with show_errors(request):
-        made = domain.save_view(owner=request.user, **form.cleaned_data)
+        made = saved_views.save_view(owner=request.user, **form.cleaned_data)
         messages.success(request, f"Saved the view “{made.name}”.")
     return _back(form.cleaned_data["path"], form.cleaned_data["query"])
 
@@ -76,7 +84,7 @@ def change_view(request: AuthenticatedRequest, pk: int) -> HttpResponse:
     if not form.is_valid():
         return _refused(request, form)
     with show_errors(request):
-        domain.save_view(owner=request.user, view=view, **form.cleaned_data)
+        saved_views.save_view(owner=request.user, view=view, **form.cleaned_data)
         messages.success(request, f"Saved the view “{form.cleaned_data['name']}”.")
     return _back(view.path, form.cleaned_data["query"])
 
@@ -86,7 +94,7 @@ def _refused(request: AuthenticatedRequest, form: ViewForm) -> HttpResponse:
     reasons = " ".join(map(str, problems or ["Reload the page."]))
     messages.error(request, f"The view was not saved. {reasons}")
     path = form.cleaned_data.get("path", "/")
-    return _back(path, domain.normal_query(form.data.get("query", "")))
+    return _back(path, normal_query(form.data.get("query", "")))
 
 
 def _back(path: str, query: str) -> HttpResponse:

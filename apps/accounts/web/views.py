@@ -14,7 +14,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.views.decorators.http import require_http_methods, require_POST
 
-from apps.accounts import domain
+from apps.accounts.domain import api_tokens
+from apps.accounts.domain.users import choose_time_zone
 from apps.accounts.models import ApiToken, User
 from apps.accounts.web.call_quota import quota_of
 from apps.accounts.web.forms import SettingsForm, TokenForm
@@ -72,7 +73,7 @@ def my_settings(request: AuthenticatedRequest) -> HttpResponse:
     user = request.user
     form = SettingsForm(request.POST or None, initial={"time_zone": user.time_zone})
     if request.method == "POST" and form.is_valid():
-        domain.choose_time_zone(user=user, time_zone=form.cleaned_data["time_zone"])
+        choose_time_zone(user=user, time_zone=form.cleaned_data["time_zone"])
         messages.success(request, "Saved.")
         return redirect("accounts:settings")
     return render(request, "accounts/settings.html", _context(user, form=form))
@@ -85,7 +86,9 @@ def create_token(request: AuthenticatedRequest) -> HttpResponse:
     form = TokenForm(request.POST)
     if form.is_valid():
         with show_errors(request, form):
-            token = domain.create_token(user=user, by=user, at=timezone.now(), **form.cleaned_data)
+            token = api_tokens.create_token(
+                user=user, by=user, at=timezone.now(), **form.cleaned_data
+            )
             return render(request, "accounts/settings.html", _context(user, new_token=token))
     return render(request, "accounts/settings.html", _context(user, token_form=form), status=400)
 
@@ -93,7 +96,7 @@ def create_token(request: AuthenticatedRequest) -> HttpResponse:
 @require_POST
 def revoke_token(request: AuthenticatedRequest, token_key: str) -> HttpResponse:
     user = request.user
-    if not domain.revoke_token(user=user, token_key=token_key, by=user, at=timezone.now()):
+    if not api_tokens.revoke_token(user=user, token_key=token_key, by=user, at=timezone.now()):
         raise Http404
     messages.success(request, "Token revoked.")
     return redirect("accounts:settings")

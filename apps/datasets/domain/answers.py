@@ -69,13 +69,13 @@ def _of_others(names: Collection[str], user: Principal) -> set[str]:
     for name, experiment_pk in rows:
         experiment_pks[name].add(experiment_pk)
     # What an own request writes is shown in any case.
-    undecided = [name for name, pks in experiment_pks.items() if not pks & scope.experiments]
+    undecided = [name for name, pks in experiment_pks.items() if not pks & scope.experiment_keys]
     for name, experiment_pk in _written_by_scans(concrete_names(undecided), stages):
         experiment_pks[name].add(experiment_pk)
 
     others = set()
     for name, writer_pks in experiment_pks.items():
-        if writer_pks and not writer_pks & scope.experiments:
+        if writer_pks and not writer_pks & scope.experiment_keys:
             others.add(name)
     return others
 

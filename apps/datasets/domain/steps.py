@@ -96,7 +96,7 @@ def visible_stages(user: Principal) -> QuerySet[Stage]:
     stages = Stage.objects.all()
     if scope.sees_all:
         return stages
-    return stages.filter(request__experiment__in=scope.experiments)
+    return stages.filter(request__experiment__in=scope.experiment_keys)
 
 
 def visible_parts(user: Principal) -> QuerySet[DatasetPart]:
@@ -109,8 +109,8 @@ def visible_parts(user: Principal) -> QuerySet[DatasetPart]:
     scope = scope_of(user)
     if not scope.sees_all:
         parts = parts.filter(
-            request__experiment__in=scope.experiments,
-            split_from__experiment__in=scope.experiments,
+            request__experiment__in=scope.experiment_keys,
+            split_from__experiment__in=scope.experiment_keys,
         )
     return parts.order_by("-pk")
 

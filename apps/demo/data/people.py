@@ -8,7 +8,9 @@ import yaml
 from django.contrib.auth.hashers import make_password
 from pydantic import TypeAdapter
 
-from apps.accounts.domain import ensure_experiment, ensure_user, grant_role
+from apps.accounts.domain.experiments import ensure_experiment
+from apps.accounts.domain.roles import grant_role
+from apps.accounts.domain.users import ensure_user
 from apps.accounts.enums import Role
 from apps.accounts.models import Experiment, User
 from apps.production.models import ApprovalGroup, ApprovalRule

@@ -111,7 +111,7 @@ class KnownErrorForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         experiments = Experiment.objects.all()
         if not scope_of(by).sees_all:
-            own = Q(pk__in=scope_of(by).experiments)
+            own = Q(pk__in=scope_of(by).experiment_keys)
             experiments = experiments.filter(own | Q(pk=self.instance.experiment_id))
         self.fields["experiment"].queryset = experiments  # type: ignore[attr-defined]
         self.fields["service"].choices = service_choices()  # type: ignore[attr-defined]

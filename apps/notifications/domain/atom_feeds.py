@@ -81,7 +81,7 @@ def addresses_of(preferences: Preferences | None, request: Request | None = None
     scope = scope_of(preferences.user)
     experiments = Experiment.objects.order_by("key")
     if not scope.sees_all:
-        experiments = experiments.filter(pk__in=scope.experiments)
+        experiments = experiments.filter(pk__in=scope.experiment_keys)
 
     addresses = {"your notifications": _absolute("notifications:feed-inbox", token)}
     for experiment in experiments:

@@ -43,8 +43,10 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
     scope = scope_of(user)
     if scope.sees_all:
         return notifications
-    mine = Q(request__experiment__in=scope.experiments) | Q(hold__experiment__in=scope.experiments)
-    mine |= Q(report__experiment__in=scope.experiments)
+    mine = Q(request__experiment__in=scope.experiment_keys) | Q(
+        hold__experiment__in=scope.experiment_keys
+    )
+    mine |= Q(report__experiment__in=scope.experiment_keys)
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)
     if user is not None:
@@ -53,7 +55,7 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
         Q(request=None, hold=None, failures=None, incident=None, report=None) | mine
     )
     # A line has no column of its own, and its event says its text.
-    lines = LineTemplate.objects.filter(experiment__in=scope.experiments, pk=OuterRef("line"))
+    lines = LineTemplate.objects.filter(experiment__in=scope.experiment_keys, pk=OuterRef("line"))
     is_line = Q(event__target_type=LineTemplate._meta.label_lower)
     line = models.Case(models.When(is_line, then=Cast("event__target_id", IntegerField())))
     return notifications.alias(line=line).filter(Q(line=None) | Exists(lines))

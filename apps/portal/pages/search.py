@@ -10,7 +10,7 @@ from django.db.models import Exists, Func, OuterRef, Q, TextField, Value
 from django.db.models.lookups import Exact
 from django.urls import reverse
 
-from apps.accounts.domain import find_people
+from apps.accounts.domain.users import find_people
 from apps.accounts.models import User
 from apps.archive.domain.search.search import ScriptHit, ScriptSearch, TooWide, hits_in
 from apps.archive.domain.search.search import find as find_scripts

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from apps.accounts.domain import note_visit
+from apps.accounts.domain.users import note_visit
 from apps.accounts.permissions import may_see_health
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.accounts.web.saved_views import views_context

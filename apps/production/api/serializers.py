@@ -8,7 +8,7 @@ from drf_spectacular.drainage import set_override
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.accounts.domain import visible_experiments
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.models import Experiment
 from apps.core.api.moments import DayField
 from apps.core.errors import InvalidFields

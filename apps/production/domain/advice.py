@@ -178,7 +178,7 @@ def _announced(
             continue
 
         service_names = tuple(service.name for service in named_services)
-        covers_scope = not scope.sees_all and scope.experiments <= {
+        covers_scope = not scope.sees_all and scope.experiment_keys <= {
             experiment.pk for experiment in named_experiments
         }
         experiment_names: tuple[str, ...] = ()

@@ -285,7 +285,9 @@ def _filter_visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     scope = scope_of(user)
     if scope.sees_all:
         return holds
-    mine = Q(experiment__in=scope.experiments) | Q(stage__request__experiment__in=scope.experiments)
+    mine = Q(experiment__in=scope.experiment_keys) | Q(
+        stage__request__experiment__in=scope.experiment_keys
+    )
     return holds.filter(mine | Q(experiment=None, stage=None))
 
 

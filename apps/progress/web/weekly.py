@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from apps.accounts.domain import visible_experiments
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.web.query import read_query_or_warn
 from apps.core.web.sorting import field_order, read_sort

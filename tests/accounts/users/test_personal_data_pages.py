@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.accounts.domain import create_token
+from apps.accounts.domain.api_tokens import create_token
 from apps.accounts.models import Membership, User
 from apps.core.domain.events import events_of
 from apps.production.domain.discussion import write_comment

@@ -5,7 +5,7 @@ from axes.models import AccessAttempt
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.accounts.domain import create_token
+from apps.accounts.domain.api_tokens import create_token
 from apps.accounts.models import ApiToken, User
 from apps.core.domain.events import events_of
 from tests.factories import people

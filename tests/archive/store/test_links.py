@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.utils import timezone
 
-from apps.accounts.domain import save_experiment
+from apps.accounts.domain.experiments import save_experiment
 from apps.accounts.models import Experiment
 from apps.archive.domain.links import claim_archived, describe_jobs, link_jobs
 from apps.archive.domain.store.contents import archived_job_for, read_blob

@@ -104,7 +104,7 @@ def test_pages_of_users_are_not_stored(client, liaison, path):
 
 
 def test_lost_role_is_noticed_behind_an_etag(client, nova, liaison):
-    from apps.accounts.domain import revoke_role
+    from apps.accounts.domain.roles import revoke_role
     from tests.factories.requests import AT, draft
 
     url = f"/api/v1/requests/{draft(liaison, nova).key}/"

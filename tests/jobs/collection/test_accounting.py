@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from apps.accounts.domain import save_experiment
+from apps.accounts.domain.experiments import save_experiment
 from apps.accounts.models import Experiment
 from apps.clusters.models import Site
 from apps.clusters.schedulers.base import JobState, SchedulerError

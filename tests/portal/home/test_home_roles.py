@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.urls import reverse
 
-from apps.accounts.domain import VISIT_PAUSE, note_visit
+from apps.accounts.domain.users import VISIT_PAUSE, note_visit
 from apps.clusters.domain import drain_command
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import JobState

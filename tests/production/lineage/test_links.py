@@ -246,7 +246,7 @@ def test_several_become_one(nova, liaison, approver):
 
 
 def test_requests_of_two_experiments_and_the_same_twice_are_refused(nova, dune, liaison, both):
-    from apps.accounts.domain import grant_role
+    from apps.accounts.domain.roles import grant_role
 
     grant_role(user=liaison, role="liaison", experiment=dune, by="test", at=AT)
     mine, theirs = draft(liaison, nova), draft(type(liaison).objects.get(pk=liaison.pk), dune)

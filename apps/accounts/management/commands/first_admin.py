@@ -12,7 +12,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 from django.utils import timezone
 
-from apps.accounts.domain import ensure_user, grant_role
+from apps.accounts.domain.roles import grant_role
+from apps.accounts.domain.users import ensure_user
 from apps.accounts.enums import Role
 from apps.accounts.models import User
 

@@ -199,14 +199,16 @@ def visible_groups(user: User) -> QuerySet[FailureGroup]:
 def sees_all_of(user: User, group: FailureGroup) -> bool:
     """Return whether the user may see all jobs of a group."""
     scope = scope_of(user)
-    return scope.sees_all or not _totals(group).exclude(experiment__in=scope.experiments).exists()
+    return (
+        scope.sees_all or not _totals(group).exclude(experiment__in=scope.experiment_keys).exists()
+    )
 
 
 def totals_of_others(user: Principal) -> QuerySet[DailyCauseTotals]:
     """Return the totals of jobs that the user may not see."""
     scope = scope_of(user)
     totals = DailyCauseTotals.objects.order_by()
-    return totals.none() if scope.sees_all else totals.exclude(experiment__in=scope.experiments)
+    return totals.none() if scope.sees_all else totals.exclude(experiment__in=scope.experiment_keys)
 
 
 def hide_lines_of_others(user: User, groups: Iterable[FailureGroup]) -> None:

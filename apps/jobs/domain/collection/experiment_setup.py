@@ -9,7 +9,9 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
 
-from apps.accounts.domain import add_user, grant_role, save_experiment
+from apps.accounts.domain.experiments import save_experiment
+from apps.accounts.domain.roles import grant_role
+from apps.accounts.domain.users import add_user
 from apps.accounts.enums import Role, SignIn
 from apps.accounts.models import Experiment, User
 from apps.clusters.models import Cluster

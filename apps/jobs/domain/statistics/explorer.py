@@ -158,7 +158,7 @@ class Explorer:
         scope = scope_of(self.user)
         visible = Experiment.objects.all()
         if not scope.sees_all:
-            visible = visible.filter(pk__in=scope.experiments)
+            visible = visible.filter(pk__in=scope.experiment_keys)
         return {str(experiment.pk): experiment for experiment in visible.order_by("key")}
 
     def name_of_experiment(self, text: str) -> str:

@@ -393,7 +393,7 @@ def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
     if scope.sees_all:
         shares = Experiment.objects.all()
     else:
-        shares = Experiment.objects.filter(pk__in=scope.experiments)
+        shares = Experiment.objects.filter(pk__in=scope.experiment_keys)
     visible |= {(True, str(pk)) for pk in shares.values_list("pk", flat=True)}
     changes = []
     for event in events:

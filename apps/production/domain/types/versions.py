@@ -87,7 +87,7 @@ def visible_types(user: User) -> QuerySet[Any]:
     )
     scope = scope_of(user)
     if not scope.sees_all:
-        types = types.filter(Q(experiment=None) | Q(experiment__in=scope.experiments))
+        types = types.filter(Q(experiment=None) | Q(experiment__in=scope.experiment_keys))
     return types.order_by("title")
 
 

@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from apps.accounts.domain import visible_experiments
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.web.http_request import AuthenticatedRequest
 from apps.core.charts import Part, share_bar
 from apps.core.web.query import read_query_or_warn

@@ -31,7 +31,7 @@ def visible_rules(user: User) -> QuerySet[RecoveryRule]:
     scope = scope_of(user)
     if scope.sees_all:
         return rules
-    return rules.filter(Q(experiment=None) | Q(experiment__in=scope.experiments))
+    return rules.filter(Q(experiment=None) | Q(experiment__in=scope.experiment_keys))
 
 
 @transaction.atomic

@@ -77,7 +77,7 @@ def with_visible_environment(
     if scope.sees_all:
         return archived_jobs
     experiments = []
-    for experiment in scope.experiments:
+    for experiment in scope.experiment_keys:
         if any(scope.has(role, experiment) for role in ENVIRONMENT_ROLES):
             experiments.append(experiment)
     return archived_jobs.filter(experiment__in=experiments)

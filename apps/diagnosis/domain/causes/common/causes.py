@@ -157,7 +157,7 @@ def _scope(user: User) -> str:
     scope = scope_of(user)
     if scope.sees_all:
         return _ALL
-    return ",".join(map(str, sorted(scope.experiments)))
+    return ",".join(map(str, sorted(scope.experiment_keys)))
 
 
 def _computed(analysis: CauseAnalysis, at: datetime) -> Causes:

@@ -57,7 +57,7 @@ def newest_logs(
     whether it still ended at this time and has kept logs. Raises `SearchUnavailable`.
     """
     user_scope = scope_of(scope.user)
-    if not user_scope.sees_all and not user_scope.experiments:
+    if not user_scope.sees_all and not user_scope.experiment_keys:
         return
     first, end = _period(query, scope)
     request = _Request(target, index, _condition(query, scope, first, end))
@@ -95,7 +95,7 @@ def _condition(
     user_scope = scope_of(scope.user)
     if not user_scope.sees_all:
         # An experiment may claim jobs that were of none when they were indexed.
-        filters.append({"terms": {"experiment": [0, *sorted(user_scope.experiments)]}})
+        filters.append({"terms": {"experiment": [0, *sorted(user_scope.experiment_keys)]}})
     return {"bool": {"filter": filters}}
 
 
