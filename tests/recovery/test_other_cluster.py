@@ -346,6 +346,13 @@ def test_cluster_whose_service_is_down_or_advised_against_is_not_used(jura, send
     assert choose(first) is None
 
 
+def test_no_cluster_is_used_while_an_announcement_says_not_to_submit_anywhere(jura, send, approver):
+    first = send()
+    assert choose(first) == "jura"
+    post_announcement(title="Power cut", by=approver, at=LATER, do_not_submit=True)
+    assert choose(first) is None
+
+
 def test_service_of_the_cluster_that_failed_is_left_behind(
     assignment, moving, jura, send, fail, release, approver
 ):

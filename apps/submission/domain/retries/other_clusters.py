@@ -11,7 +11,7 @@ from django.db.models import F, Q, Sum
 from apps.clusters.models import Cluster
 from apps.clusters.schedulers.base import SchedulerError
 from apps.clusters.schedulers.options import SubmissionOptions
-from apps.production.domain.outlook import Outlook, read_outlook
+from apps.production.domain.outlook import read_outlook
 from apps.submission.domain.arrays.rows import adapter_that_submits, options_of
 from apps.submission.enums import IN_SCHEDULER, SubmissionState
 from apps.submission.models import Submission
@@ -52,8 +52,8 @@ class OtherClusters:
     """The clusters to which retries of jobs can go, read for many jobs at once. Few queries.
 
     A request may use the clusters that start requests of its experiment automatically. Not used are
-    those to which submission is switched off, whose service is down, or for whose service an
-    announcement says not to submit.
+    those to which submission is switched off, whose service is down, or for whose service, or for
+    all services, an announcement says not to submit.
     """
 
     def __init__(self, submissions: Iterable[Submission], at: datetime) -> None:
@@ -91,12 +91,13 @@ class OtherClusters:
         options = target.options
         experiment = submission.request.experiment
         is_open = not options.experiments or experiment.key in options.experiments
+        service_pks = [] if cluster.service_id is None else [cluster.service_id]
         return (
             cluster.pk not in self._tried_clusters.get(submission.pk, {submission.cluster_id})
             and options.automatic
             and is_open
             and _is_large_enough(cluster, submission.asked)
-            and not _is_unavailable(cluster, self._outlook, experiment.pk)
+            and self._outlook.find_obstacle(experiment.pk, service_pks) is None
         )
 
 
@@ -107,21 +108,6 @@ def _is_large_enough(cluster: Cluster, resources: Mapping[str, int]) -> bool:
     has_memory = not most_memory or resources.get("memory_bytes", 0) <= most_memory
     has_time = not longest or resources.get("time_limit_seconds", 0) <= longest
     return has_memory and has_time
-
-
-def _is_unavailable(cluster: Cluster, outlook: Outlook, experiment_id: int) -> bool:
-    """Return whether the service that stands for a cluster is down or advised against."""
-    if cluster.service_id is None:
-        return False
-    if cluster.service_id in outlook.down:
-        return True
-    for announcement in outlook.advice:
-        experiment_pks = {experiment.pk for experiment in announcement.experiments.all()}
-        service_pks = {service.pk for service in announcement.services.all()}
-        is_for_experiment = not experiment_pks or experiment_id in experiment_pks
-        if is_for_experiment and cluster.service_id in service_pks:
-            return True
-    return False
 
 
 def _jobs_by_cluster() -> dict[int, Counter[int]]:
