@@ -296,7 +296,7 @@ class Run:
         print(f"searches without message that were not whole: {len(self._searches.wrong)}")
         for search in self._searches.wrong[:3]:
             print(search)
-        is_indexed = f"{self._searches.logs} logs compared, 0 differences" in comparison
+        is_indexed = f"{self._searches.logs:,} logs compared, 0 differences" in comparison
         return set(documents) == {1} and is_indexed and not self._searches.wrong
 
 
