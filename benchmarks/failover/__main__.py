@@ -3,7 +3,7 @@
     python -m benchmarks.failover [--rounds N] [--roles NAME ...] [--seconds SECONDS]
         [--haproxy] [--directory DIRECTORY]
 
-As root, with patroni, etcd-server and nginx or haproxy from the system's packages. Each machine is a network
+As root, with Patroni 3.0.3 or later, etcd-server and nginx or haproxy. Each machine is a network
 namespace on one bridge: two with PostgreSQL (Patroni, synchronous) and etcd, two with Valkey and
 Sentinel, a witness with etcd and Sentinel, two web servers behind nginx, two with a worker and a
 beat, two captures of one spool; with the role `elasticsearch`, three with Elasticsearch. Meanwhile

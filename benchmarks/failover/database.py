@@ -1,7 +1,9 @@
 """PostgreSQL with a synchronous standby, which Patroni promotes, and etcd on three machines."""
 
 import os
+import re
 import shutil
+import subprocess
 from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
@@ -17,6 +19,8 @@ from tests.failover.waiting import wait_for
 DATABASE = "opsportal"
 PORT = 5432
 API_PORT = 8008
+#: Before it, a primary that was cut off may take the lock back (patroni's pull request 2689).
+FIRST_PATRONI = (3, 0, 3)
 
 
 class Database:
@@ -78,7 +82,7 @@ class Database:
         }
         file = machine.directory / "patroni.yml"
         file.write_text(yaml.safe_dump(configuration))
-        return [*UNPRIVILEGED, find_program("patroni"), str(file)]
+        return [*UNPRIVILEGED, find_patroni(), str(file)]
 
     def _has(self, role: str) -> bool:
         """Whether Patroni says of some server that it has a role."""
@@ -121,8 +125,22 @@ def find_program(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         raise FileNotFoundError(
-            f"{name} is missing: apt-get install patroni etcd-server nginx haproxy"
+            f"{name} is missing: apt-get install etcd-server nginx haproxy, and install Patroni "
+            "3.0.3 or later (docs/scale-out.md)"
         )
+    return path
+
+
+def find_patroni() -> str:
+    """Return the path of a Patroni that never takes the lock from a new primary.
+
+    Raises FileNotFoundError, and RuntimeError if it is an older one.
+    """
+    path = find_program("patroni")
+    done = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+    version = tuple(int(part) for part in re.findall(r"\d+", done.stdout)[:3])
+    if version < FIRST_PATRONI:
+        raise RuntimeError(f"{path} is {done.stdout.strip()}: 3.0.3 is the first without the fault")
     return path
 
 

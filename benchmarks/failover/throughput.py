@@ -3,7 +3,7 @@
     python -m benchmarks.failover.throughput [--rounds N] [--processors LIMIT] [--logs N]
         [--jobs N] [--work NAME ...] [--directory DIRECTORY]
 
-As root, with patroni and etcd-server from the system's packages. PostgreSQL, Valkey and the two
+As root, with Patroni 3.0.3 or later and etcd-server. PostgreSQL, Valkey and the two
 worker hosts are machines as in `benchmarks.failover`. The kernel gives each worker host LIMIT of a
 processor at most (control groups), as if it had a small one of its own.
 

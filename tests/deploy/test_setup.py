@@ -4,6 +4,7 @@ import http.client
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def test_portal_is_ready_and_its_admin_logs_in(ready, web):
 
 
 def test_setup_continues_after_a_kill_at_each_step(site):
-    """Each run gets one step further than the one before, and is killed as it takes it."""
+    """Each run gets one step further than the one before, and is killed before it takes it."""
     steps = (
         f"write the secret {site.etc}/secrets/secret-key",
         f"write the settings {site.env_file}",
@@ -157,6 +158,8 @@ def test_setup_continues_after_a_kill_at_each_step(site):
     secrets = {}
     for step in steps:
         kill_at(site, step)
+        if step == "apply the migrations":
+            kill_within(site, step)
         for path in (site.etc / "secrets").glob("[!.]*"):
             assert secrets.setdefault(path, path.read_bytes()) == path.read_bytes()
     site.set_up(database_admin="none")  # the database is there, so it is not needed
@@ -166,23 +169,56 @@ def test_setup_continues_after_a_kill_at_each_step(site):
     assert not list(site.etc.rglob(".*"))
 
 
+#: Runs a program that is killed, as by `kill -9`, when it has printed the line of a step.
+KILLED_AT_STEP = """
+import os, runpy, signal, sys
+
+class Output:
+    def __init__(self, stream, step):
+        self.stream, self.step = stream, step
+
+    def write(self, text):
+        self.stream.write(text)
+        if text.startswith(self.step):
+            self.stream.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def __getattr__(self, name):
+        return getattr(self.stream, name)
+
+step, program, *sys.argv[1:] = sys.argv[1:]
+sys.argv[0] = program
+sys.path[0] = os.path.dirname(program)
+sys.stdout = Output(sys.stdout, f"* {step}")
+runpy.run_path(program, run_name="__main__")
+"""
+
+
 def kill_at(site, step, **changes):
-    """Kill the setup when it prints this step; return what it has said."""
+    """Kill the setup when it has printed this step, before it takes it; return what it said."""
+    python, *setup = site.command(**changes)
+    done = subprocess.run(
+        [python, "-c", KILLED_AT_STEP, step, *setup],
+        cwd=site.directory, env=bare_environment(), text=True, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL, done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"* {step}")
+    return done.stdout
+
+
+def kill_within(site, step, **changes):
+    """Kill the setup while it takes a step of some seconds."""
     process = subprocess.Popen(
         site.command(**changes), cwd=site.directory, env=bare_environment(), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        if line.startswith(f"* {step}"):
-            process.kill()
-            break
-    else:
-        pytest.fail(f"no step {step!r} in:\n{''.join(said)}")
-    process.wait()
-    process.stdout.close()
-    return "".join(said)
+    with process:
+        for line in process.stdout:
+            if line.startswith(f"* {step}"):
+                time.sleep(0.5)
+                process.kill()
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_dry_run_changes_nothing(site):
