@@ -257,7 +257,7 @@ def test_list_costs_the_same_number_of_queries_for_any_length(
     client.force_login(shifter)
     with django_assert_max_num_queries(14):
         client.get(reverse("diagnosis:failed-jobs"))
-    with django_assert_max_num_queries(35):
+    with django_assert_max_num_queries(36):
         client.get(reverse("diagnosis:failures"))
 
 

