@@ -10,7 +10,7 @@ from apps.core.models import Event
 @subscribe("archive.link_collected_jobs", "jobs.collected")
 def on_jobs_collected(event: Event) -> None:
     if cluster := Cluster.objects.filter(pk=event.target_id).first():  # else removed since
-        link_collected(cluster=cluster, job_ids=event.data["jobs"], at=event.at)
+        link_collected(cluster=cluster, job_pks=event.data["jobs"], at=event.at)
 
 
 @subscribe("archive.link_stored_jobs", "archive.stored")

@@ -24,12 +24,12 @@ def on_jobs_linked(event: Event) -> None:
     archived first, the analysis starts when the job is collected.
     """
     if cluster := Cluster.objects.filter(pk=event.target_id).first():
-        follow_attempts(cluster=cluster, job_ids=event.data["jobs"])
+        follow_attempts(cluster=cluster, job_pks=event.data["jobs"])
     jobs = Job.objects.filter(pk__in=event.data["jobs"])
     if event.data["after"] == "archive.stored":
         jobs = jobs.filter(harvest__isnull=False)
-    queue_harvests(job_ids=jobs.values_list("pk", flat=True), at=event.at)
-    queue_completed(job_ids=event.data["jobs"], at=event.at)
+    queue_harvests(job_pks=jobs.values_list("pk", flat=True), at=event.at)
+    queue_completed(job_pks=event.data["jobs"], at=event.at)
 
 
 @subscribe("diagnosis.assign_experiments", "jobs.claimed")

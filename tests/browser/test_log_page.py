@@ -21,7 +21,7 @@ def read(transactional_db, make_job, at):  # noqa: F811
     same = {"request_key": "NOVA-0001", "stage": "reco", "host": "wn-1"}
     made = [make_job(1, log=LOG), make_job(2, log=FAILED, **same)]
     make_job(3, log=GOOD, state="completed", exit_code=0, **same)
-    queue_harvests(job_ids=[job.pk for job in made], at=at)
+    queue_harvests(job_pks=[job.pk for job in made], at=at)
     for harvest in LogHarvest.objects.all():
         harvest_log(harvest=harvest, at=timezone.now())
     return made

@@ -49,7 +49,7 @@ def stage_of(record: JobRecord) -> str:
 
 def analyse_everything() -> None:
     """Do what workers do: read the logs, count, and sweep the groups, until nothing is left."""
-    queue_harvests(job_ids=Job.objects.values_list("pk", flat=True), at=NOW)
+    queue_harvests(job_pks=Job.objects.values_list("pk", flat=True), at=NOW)
     while harvest_batch(at=NOW):
         pass
     for minute in range(4):

@@ -51,8 +51,8 @@ BAD = START + "flux capacitor <b>17</b> cannot align\nexit 1\n"
 def read_all(jobs: list[Job], at) -> None:
     """Read the logs of these jobs, and count their lines."""
     keys = [job.pk for job in jobs]
-    queue_harvests(job_ids=keys, at=at)
-    queue_completed(job_ids=keys, at=at)
+    queue_harvests(job_pks=keys, at=at)
+    queue_completed(job_pks=keys, at=at)
     while harvest_batch(at=at):
         pass
     while read_completed_batch(at=at):

@@ -10,7 +10,7 @@ from apps.diagnosis.models import LogHarvest
 @pytest.fixture
 def job(make_job, at):
     made = make_job(log="[FATAL] Auth failed\n")
-    queue_harvests(job_ids=[made.pk], at=at)
+    queue_harvests(job_pks=[made.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
     return made
 

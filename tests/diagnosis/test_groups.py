@@ -51,7 +51,7 @@ def fail(make_job):
     def make(log=AUTH, *, sweep=True, **fields):
         now = timezone.now()
         job = make_job(make_job.next_number(), log=log, **{"ended_at": now, **fields})
-        queue_harvests(job_ids=[job.pk], at=now)
+        queue_harvests(job_pks=[job.pk], at=now)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=now)
         if sweep:
             sweep_groups(recount_dirty_hours(), at=now)

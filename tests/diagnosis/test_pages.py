@@ -31,7 +31,7 @@ HOSTILE = '<script>alert("x")</script> [FATAL] Auth failed\n'
 @pytest.fixture
 def job(make_job, at):
     made = make_job(log=HOSTILE)
-    queue_harvests(job_ids=[made.pk], at=at)
+    queue_harvests(job_pks=[made.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
     return made
 
@@ -92,7 +92,7 @@ def test_odd_query_shows_the_end(client, job, shifter, query):
 
 def test_job_being_read_says_so_and_looks_again(client, make_job, at, shifter):
     job = make_job(5, log="x\n")
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     html = get(client, shifter, "verdict", job.pk).content.decode()
     assert "Analysing log" in html
     assert 'hx-trigger="every 3s"' in html
@@ -139,7 +139,7 @@ def failed(make_job):
         fields = {"experiment": None} if number == 7 else {}
         ended_at = now - timedelta(hours=number // 2 * 4)
         jobs.append(make_job(number, log=log, ended_at=ended_at, **fields))
-    queue_harvests(job_ids=[job.pk for job in jobs], at=now)
+    queue_harvests(job_pks=[job.pk for job in jobs], at=now)
     harvest_batch(at=now)
     recount_dirty_hours()
     recompute_dirty_hours(at=now)
@@ -322,7 +322,7 @@ def test_reason_about_a_service_leads_to_its_page(client, job, shifter):
 def test_failed_jobs_are_sorted_by_what_they_wasted(client, make_job, shifter, at):
     for number, (seconds, cpus) in enumerate([(60, 8), (300, 1), (120, 1)], start=1):
         made = make_job(number, log=HOSTILE, wall_seconds=seconds, cpus=cpus)
-        queue_harvests(job_ids=[made.pk], at=at)
+        queue_harvests(job_pks=[made.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=made), at=at)
     for sort, expected in {"-core": [480, 300, 120], "-wall": [60 * 5, 120, 60]}.items():
         rows = get(client, shifter, "failed-jobs", sort=sort).context["page"].rows

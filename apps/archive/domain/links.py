@@ -88,12 +88,12 @@ class LinkFacts(NamedTuple):
 
 
 @transaction.atomic
-def link_collected(*, cluster: Cluster, job_ids: Iterable[int], at: datetime) -> None:
+def link_collected(*, cluster: Cluster, job_pks: Iterable[int], at: datetime) -> None:
     """Link a batch of collected jobs to their scripts, and publish `jobs.linked` for all of them.
 
     The event includes jobs that were not captured, so that its subscribers get every collected job.
     """
-    jobs = Job.objects.filter(pk__in=job_ids)
+    jobs = Job.objects.filter(pk__in=job_pks)
     link_jobs(jobs=jobs, at=at)
     _publish_linked(cluster, jobs.values_list("pk", flat=True), at, after="jobs.collected")
 
@@ -105,21 +105,21 @@ def link_stored(*, cluster: Cluster, spool_ids: list[str], at: datetime) -> None
     _publish_linked(cluster, linked, at, after="archive.stored")
 
 
-def _publish_linked(cluster: Cluster, job_ids: Iterable[int], at: datetime, *, after: str) -> None:
-    """Publish the IDs, with the kind of the event that caused the link."""
-    if ids := sorted(job_ids):
+def _publish_linked(cluster: Cluster, job_pks: Iterable[int], at: datetime, *, after: str) -> None:
+    """Publish the primary keys, with the kind of the event that caused the link."""
+    if keys := sorted(job_pks):
         publish(
             kind="jobs.linked",
             target=cluster,
             by="archive",
             at=at,
-            data={"jobs": ids, "after": after},
+            data={"jobs": keys, "after": after},
         )
 
 
 @transaction.atomic
 def link_jobs(*, jobs: Iterable[Job], at: datetime) -> set[int]:
-    """Link job records to their captured submissions; return the IDs of the jobs that have one.
+    """Link job records to their captured submissions; return the keys of the jobs that have one.
 
     Request and stage from the environment are copied to the job. Its experiment is copied to the
     archive, where accounting takes precedence over the environment. The state is copied too, and so

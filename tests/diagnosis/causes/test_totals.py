@@ -72,7 +72,7 @@ def totals_of_days():
 
 
 def harvest(job, at):
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
 
 

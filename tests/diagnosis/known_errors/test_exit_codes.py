@@ -172,7 +172,7 @@ def test_what_a_program_means_by_a_code_is_shown_only_where_it_ran(
     client, make_job, shifter, at, log, code, title
 ):
     job = make_job(7, exit_code=code, log=log)
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     client.force_login(shifter)
 
@@ -186,7 +186,7 @@ def test_meaning_of_a_code_gives_way_to_another_cause_in_the_log(
     client, make_job, shifter, at, category, is_shown
 ):
     job = make_job(7, exit_code=3, log="java.lang.OutOfMemoryError\n\tat a.b.C.run(C.java:7)\n")
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     Verdict.objects.filter(job=job).update(cause="SAMWEB-TIMEOUT", category=category)
     client.force_login(shifter)

@@ -49,7 +49,7 @@ def harvested(make_job, at):
     """
     for number in (1, 2):
         made = make_job(number, log=f"line\n<b>ERROR {LINE}</b>\nERROR: geometry lost\n")
-        queue_harvests(job_ids=[made.pk], at=at)
+        queue_harvests(job_pks=[made.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=made), at=at)
     good = make_job(3, state="completed", exit_code=0)
     harvest = LogHarvest.objects.create(job=good, due_at=at)
@@ -211,7 +211,7 @@ def test_editor_saves_and_the_page_shows_pattern_jobs_and_history(
     answer = client.post(reverse("diagnosis:known-error-new"), {**FORM, "save": 1})
     assert answer.url == "/failures/known-errors/GEO-GONE/"
     made = make_job(log=f"{LINE}\n")
-    queue_harvests(job_ids=[made.pk], at=at)
+    queue_harvests(job_pks=[made.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
     edited = {**FORM, "title": "Geometry lost", "base": 1, "save": 1}
     client.post(reverse("diagnosis:known-error-edit", args=["GEO-GONE"]), edited)
@@ -288,7 +288,7 @@ def omitted(make_job, at, approver, monkeypatch):
 
     def harvest(number):
         job = make_job(number, log=slow_expressions.LOG)
-        queue_harvests(job_ids=[job.pk], at=at)
+        queue_harvests(job_pks=[job.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
         return job
 

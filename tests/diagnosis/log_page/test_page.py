@@ -46,7 +46,7 @@ def read(make_job, at):
 
     def make(log: str, number: int = 1, **fields):
         job = make_job(number, log=log, **fields)
-        queue_harvests(job_ids=[job.pk], at=at)
+        queue_harvests(job_pks=[job.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
         return job
 
@@ -200,7 +200,7 @@ def test_search_goes_on_where_its_budget_ended(tmp_path):
 def test_compressed_log_is_read_beyond_its_excerpt(make_job, roots, at):
     job = make_job(1)
     (roots / "1.out").write_bytes(gzip.compress(LOG.encode() + b"tail line\n" * 20_000))
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
     assert texts(page_of(job, offset=0))[0] == "Job 4711 on wn-7"
     (roots / "1.out").unlink()

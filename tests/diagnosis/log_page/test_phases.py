@@ -32,7 +32,7 @@ REPORTED = {"name": "reco", "exit_code": 1, "cpu_seconds": 50}
 
 
 def harvest(*jobs: Job, at) -> None:
-    queue_harvests(job_ids=[job.pk for job in jobs], at=at)
+    queue_harvests(job_pks=[job.pk for job in jobs], at=at)
     harvest_batch(at=at)
     recount_phases()
 

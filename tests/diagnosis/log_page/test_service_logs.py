@@ -69,7 +69,7 @@ def job(make_job, at):
     ]
     log = f"{clock[0]} start\nno time\n{clock[1]} open\n{clock[2]} FATAL: no answer\n"
     job = make_job(1, log=log, started_at=at - 60 * MINUTE)
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     return job
 

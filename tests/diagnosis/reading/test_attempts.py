@@ -54,7 +54,7 @@ def write(job, text, moment):
 
 def read(job, at):
     """Harvest the log of a job; return the harvest, and the text of its excerpt or None."""
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     row = LogHarvest.objects.get(job=job)
     harvest_log(harvest=row, at=at)
     row.refresh_from_db()
@@ -158,7 +158,7 @@ def test_recycled_id_is_no_other_attempt(make_job, at):
         submitted_at=at - timedelta(days=301),
     )
     make_job(1, attempt=2)
-    follow_attempts(cluster=old.cluster, job_ids=[job.pk for job in type(old).objects.all()])
+    follow_attempts(cluster=old.cluster, job_pks=[job.pk for job in type(old).objects.all()])
     read(old, at)
     assert old.verdict.later_attempt is None
 
@@ -173,7 +173,7 @@ def test_nothing_is_left_to_do_once_a_later_attempt_has_completed(
         "Service problem: retry",
     )
     second = attempt(state="completed", exit_code=0)
-    follow_attempts(cluster=lost.cluster, job_ids=[second.pk])
+    follow_attempts(cluster=lost.cluster, job_pks=[second.pk])
     verdict = Verdict.objects.get()
     assert (verdict.advice, verdict.later_attempt, verdict.later_state) == ("none", 2, "completed")
     assert job_diagnosis(lost).headline == "Service problem: succeeded at attempt 2, nothing to do"
@@ -203,13 +203,13 @@ def test_later_attempt_that_failed_has_the_say(lost, attempt, at):
     write(lost, HEADER, at - MINUTE)
     read(lost, at)
     second = attempt()
-    follow_attempts(cluster=lost.cluster, job_ids=[second.pk])
+    follow_attempts(cluster=lost.cluster, job_pks=[second.pk])
     assert job_diagnosis(lost).headline == "Service problem: attempt 2 failed since"
     assert failures_by_cause(CauseTotals.objects.all()) == []
     second.delete()
     third = attempt(3, state="completed")
-    assert follow_attempts(cluster=lost.cluster, job_ids=[third.pk]) == 1
-    assert follow_attempts(cluster=lost.cluster, job_ids=[third.pk]) == 0
+    assert follow_attempts(cluster=lost.cluster, job_pks=[third.pk]) == 1
+    assert follow_attempts(cluster=lost.cluster, job_pks=[third.pk]) == 0
 
 
 def test_batch_costs_the_same_queries_for_any_number_of_attempts(
@@ -219,4 +219,4 @@ def test_batch_costs_the_same_queries_for_any_number_of_attempts(
     read(lost, at)
     made = [attempt(number) for number in (2, 3, 4)]
     with django_assert_num_queries(8):
-        follow_attempts(cluster=lost.cluster, job_ids=[job.pk for job in made])
+        follow_attempts(cluster=lost.cluster, job_pks=[job.pk for job in made])

@@ -16,7 +16,7 @@ def test_expired_excerpts_go_with_their_evidence_in_batches(
     settings.LOG_EXCERPT_DAYS = 30
     monkeypatch.setattr(excerpt_retention, "BATCH", 2)
     made = [make_job(number, log="[FATAL] Auth failed\n") for number in (1, 2, 3, 4)]
-    queue_harvests(job_ids=[job.pk for job in made], at=at)
+    queue_harvests(job_pks=[job.pk for job in made], at=at)
     harvest_batch(at=at)
     *early, last = LogExcerpt.objects.order_by("pk").values_list("harvest__job", flat=True)
     LogHarvest.objects.filter(job=last).update(harvested_at=at + timedelta(days=1))

@@ -73,7 +73,7 @@ def outage(samweb, shifter, at):
 
 
 def judge(job, at) -> Verdict:
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     return Verdict.objects.get(job=job)
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.django_db
 
 def test_harvested_log_is_indexed_by_a_worker(make_job, at) -> None:
     row = make_job(1, stage="reco", log="flux capacitor\n")
-    queue_harvests(job_ids=[row.pk], at=at)
+    queue_harvests(job_pks=[row.pk], at=at)
     harvest_batch(at=at)
     assert logs_waiting(at_most=10) == 1
     assert not LogWords.objects.exists()

@@ -39,9 +39,9 @@ def test_template_of_a_line_has_no_numbers_paths_and_ids():
 def test_log_of_a_completed_job_is_read_once(make_job, at):
     good = make_job(1, state="completed", exit_code=0, stage="reco", log="event 3\nclosed\n")
     bad = make_job(2, stage="reco", log="event 4\ncannot open /a/b\n")
-    queue_harvests(job_ids=[good.pk, bad.pk], at=at)
-    assert queue_completed(job_ids=[good.pk, bad.pk], at=at) == 1
-    assert queue_completed(job_ids=[good.pk, bad.pk], at=at) == 1
+    queue_harvests(job_pks=[good.pk, bad.pk], at=at)
+    assert queue_completed(job_pks=[good.pk, bad.pk], at=at) == 1
+    assert queue_completed(job_pks=[good.pk, bad.pk], at=at) == 1
     assert CompletedLog.objects.count() == 1
 
     assert read_completed_batch(at=at) == 1
@@ -53,12 +53,12 @@ def test_log_of_a_completed_job_is_read_once(make_job, at):
     assert not JobTemplates.objects.get(job=good).failed
     assert JobTemplates.objects.get(job=bad).failed
     assert CompletedLog.objects.count() == 0
-    assert queue_completed(job_ids=[good.pk], at=at) == 0
+    assert queue_completed(job_pks=[good.pk], at=at) == 0
 
 
 def test_missing_log_is_tried_again_and_then_left_out(make_job, at):
     job = make_job(1, state="completed", exit_code=0, stage="reco")
-    queue_completed(job_ids=[job.pk], at=at)
+    queue_completed(job_pks=[job.pk], at=at)
     for minutes, waiting in ((0, 1), (2, 1), (20, 0)):
         assert read_completed_batch(at=at + timedelta(minutes=minutes)) == 1
         assert CompletedLog.objects.count() == waiting
@@ -67,14 +67,14 @@ def test_missing_log_is_tried_again_and_then_left_out(make_job, at):
 
 def test_old_jobs_and_a_setting_that_is_off_queue_nothing(make_job, at, settings):
     job = make_job(1, state="completed", exit_code=0, stage="reco", log="closed\n")
-    assert queue_completed(job_ids=[job.pk], at=at + timedelta(days=3)) == 0
+    assert queue_completed(job_pks=[job.pk], at=at + timedelta(days=3)) == 0
     settings.READ_COMPLETED_LOGS = False
-    assert queue_completed(job_ids=[job.pk], at=at) == 0
+    assert queue_completed(job_pks=[job.pk], at=at) == 0
 
 
 def test_job_that_failed_meanwhile_is_stored_as_failed(make_job, at):
     job = make_job(1, state="completed", exit_code=0, stage="reco", log="closed\n")
-    queue_completed(job_ids=[job.pk], at=at)
+    queue_completed(job_pks=[job.pk], at=at)
     Job.objects.filter(pk=job.pk).update(state=JobState.FAILED)
     read_completed_batch(at=at)
     assert JobTemplates.objects.get().failed
@@ -82,7 +82,7 @@ def test_job_that_failed_meanwhile_is_stored_as_failed(make_job, at):
 
 def test_kept_logs_of_an_earlier_version_get_their_templates(make_job, at, capsys):
     jobs = [make_job(n, stage="reco", log=f"event {n}\ncannot open /a/b\n") for n in range(1, 4)]
-    queue_harvests(job_ids=[job.pk for job in jobs], at=at)
+    queue_harvests(job_pks=[job.pk for job in jobs], at=at)
     harvest_batch(at=at)
     JobTemplates.objects.all().delete()
     LineTemplate.objects.all().delete()
@@ -98,7 +98,7 @@ def test_kept_logs_of_an_earlier_version_get_their_templates(make_job, at, capsy
 
 def test_command_ends_although_an_hour_cannot_be_counted(make_job, at, monkeypatch, caplog):
     job = make_job(1, stage="reco", log="event 1\n")
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_batch(at=at)
 
     def fail(**_: object) -> None:

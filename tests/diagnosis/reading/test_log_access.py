@@ -64,7 +64,7 @@ def test_log_of_another_user_is_neither_shown_nor_harvested_nor_scanned(job_of, 
     assert texts(view) == []
     assert view.problem.endswith("but the job ran as mallory.")
     assert not scan_logs(job=job, at=at).read
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(), at=at)
     row = LogHarvest.objects.get()
     assert (row.state, row.attempts, LogExcerpt.objects.count()) == ("path_not_allowed", 1, 0)

@@ -16,7 +16,7 @@ def read(make_job, at):
 
     def make(log: str, number: int = 1, **fields):
         job = make_job(number, log=log, **fields)
-        queue_harvests(job_ids=[job.pk], at=at)
+        queue_harvests(job_pks=[job.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
         return job
 

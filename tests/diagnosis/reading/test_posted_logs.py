@@ -46,7 +46,7 @@ def post(client, make_job, nova, at, time_machine):
 
 
 def harvested(job, at) -> tuple[str, str]:
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_batch(at=at)
     return LogHarvest.objects.get(job=job).state, Verdict.objects.get(job=job).cause
 

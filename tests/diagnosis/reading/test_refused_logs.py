@@ -18,7 +18,7 @@ from tests.pages import text_of
 
 
 def harvest(job, at) -> Verdict:
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     return Verdict.objects.get(job=job)
 

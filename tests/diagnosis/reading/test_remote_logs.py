@@ -67,7 +67,7 @@ def harvested(make_job, at, server):
         job = make_job(log_path="/etc/passwd")
         job.cluster.options = {"log_url": f"http://127.0.0.1:{server.server_port}/{path}"}
         job.cluster.save()
-        queue_harvests(job_ids=[job.pk], at=at)
+        queue_harvests(job_pks=[job.pk], at=at)
         for _ in range(3):
             harvest_batch(at=at)
             LogHarvest.objects.update(due_at=at)

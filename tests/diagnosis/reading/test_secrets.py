@@ -36,7 +36,7 @@ def leaks(text: str) -> list[str]:
 
 
 def harvest(job, at) -> None:
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_batch(at=at)
 
 

@@ -74,7 +74,7 @@ def test_novel_lines_are_evidence_where_no_known_error_matched(
     for _ in range(2):
         sample_successes(at=at)
     job = make_job(20, stage="reco", log=BAD)
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     verdict = Verdict.objects.get(job=job)
     novel = [reason for reason in verdict.reasons if reason["kind"] == "novel"]
@@ -100,7 +100,7 @@ def test_an_unexplained_group_is_titled_by_its_novel_line_not_by_the_exit_status
     for number in (20, 21):
         log = GOOD.format(7) + spill.format(number) + "job script exit status 3: it failed\n"
         job = make_job(number, stage="reco", exit_code=3, log=log)
-        queue_harvests(job_ids=[job.pk], at=at)
+        queue_harvests(job_pks=[job.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
 
     verdicts = Verdict.objects.order_by("job__raw_id")
@@ -133,7 +133,7 @@ def test_error_that_successful_jobs_write_too_did_not_matter(successes, make_job
         sample_successes(at=at)
     log = "WARNING: 17 hits outside the window, ignored\n[FATAL] Auth failed\n"
     job = make_job(40, stage="gen", log=log)
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
     quotes = quote_evidence(job, Verdict.objects.get(job=job))
     assert quotes.decides.line.text == "[FATAL] Auth failed"

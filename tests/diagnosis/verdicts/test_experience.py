@@ -22,7 +22,7 @@ def judged(make_job, at):
 
     def make(number, log=LINE, **fields):
         job = make_job(number, log=log.format(number), **fields)
-        queue_harvests(job_ids=[job.pk], at=at)
+        queue_harvests(job_pks=[job.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=job), at=at)
         return Verdict.objects.select_related("job").get(job=job)
 

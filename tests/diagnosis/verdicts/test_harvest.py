@@ -46,7 +46,7 @@ FATAL = "start\n---- FileOpenError BEGIN\n    [FATAL] Auth failed\n"
 
 def harvest(job, at) -> LogHarvest:
     """Queue and run one harvest; return its row as it is then."""
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     row = LogHarvest.objects.get(job=job)
     harvest_log(harvest=row, at=at)
     row.refresh_from_db()
@@ -109,7 +109,7 @@ def test_harvest_twice_gives_the_same_rows_once(make_job, at):
 
 def test_task_delivered_twice_reads_once(make_job, at, django_capture_on_commit_callbacks):
     job = make_job(log=FATAL)
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     row = LogHarvest.objects.get()
     tasks.harvest_log(harvest_id=row.pk)
     tasks.harvest_log(harvest_id=row.pk)
@@ -122,7 +122,7 @@ def test_task_of_a_harvest_that_is_gone_does_nothing(db):
 
 
 def test_two_workers_with_the_same_row_store_once(make_job, at):
-    queue_harvests(job_ids=[make_job(log=FATAL).pk], at=at)
+    queue_harvests(job_pks=[make_job(log=FATAL).pk], at=at)
     first, second = LogHarvest.objects.get(), LogHarvest.objects.get()
     assert harvest_log(harvest=first, at=at) is HarvestState.DONE
     assert harvest_log(harvest=second, at=at) is None
@@ -133,7 +133,7 @@ def test_completed_jobs_are_not_asked_for_and_others_are(make_job, at):
         make_job(n, state=state)
         for n, state in enumerate(["completed", "failed", "cancelled", "preempted"])
     ]
-    assert queue_harvests(job_ids=[job.pk for job in jobs], at=at) == 3
+    assert queue_harvests(job_pks=[job.pk for job in jobs], at=at) == 3
 
 
 def test_log_of_a_completed_job_is_read_when_asked_and_judges_nothing(make_job, at, shifter):
@@ -172,7 +172,7 @@ def test_missing_log_is_looked_for_three_times(make_job, at):
 
 
 def queued(job, at) -> LogHarvest:
-    queue_harvests(job_ids=[job.pk], at=at)
+    queue_harvests(job_pks=[job.pk], at=at)
     return LogHarvest.objects.get(job=job)
 
 

@@ -34,7 +34,7 @@ def queued(make_job, at):
     def queue(count: int) -> list[int]:
         numbers = [make_job.next_number() for _ in range(count)]
         jobs = [make_job(number, log=f"{FATAL}KeyError: 'x{number}'\n") for number in numbers]
-        queue_harvests(job_ids=[job.pk for job in jobs], at=at)
+        queue_harvests(job_pks=[job.pk for job in jobs], at=at)
         return [job.pk for job in jobs]
 
     return queue
@@ -180,7 +180,7 @@ def test_log_that_changes_while_it_is_read_is_judged_and_the_reasons_say_so(
         return real(descriptor, part)
 
     monkeypatch.setattr(analyses, "read_log", read)
-    queue_harvests(job_ids=[make_job(log=FATAL).pk], at=at)
+    queue_harvests(job_pks=[make_job(log=FATAL).pk], at=at)
     harvest_batch(at=at)
     assert states() == ["done"]
     assert [each["text"] for each in Verdict.objects.get().reasons][-1] == reason
@@ -207,7 +207,7 @@ def not_utf8(path):
 def test_hostile_logs_are_judged(make_job, at, roots, monkeypatch, write, cause):
     monkeypatch.setattr(compressed, "OUTPUT_BYTES", 10_000_000)
     write(roots / "1.out")
-    queue_harvests(job_ids=[make_job().pk], at=at)
+    queue_harvests(job_pks=[make_job().pk], at=at)
     harvest_batch(at=at)
     assert (states(), Verdict.objects.get().cause) == (["done"], cause)
     assert len(LogExcerpt.objects.get().data) <= 64 * 1024

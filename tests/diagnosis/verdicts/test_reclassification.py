@@ -30,7 +30,7 @@ def run(make_job, at, approver, monkeypatch) -> Reclassification:
     monkeypatch.setattr(reclassification, "BATCH", 2)
     for number in range(1, 6):
         made = make_job(number, log=NEW["example"] + "\n" if number < 5 else "KeyError: 'x'\n")
-        queue_harvests(job_ids=[made.pk], at=at)
+        queue_harvests(job_pks=[made.pk], at=at)
         harvest_log(harvest=LogHarvest.objects.get(job=made), at=at)
     by_user = Verdict.objects.order_by("pk").first()
     override_verdict(

@@ -55,7 +55,7 @@ def test_files_in_the_log_of_a_completed_job_are_stored(array, tmp_path, setting
         + "opsportal-output: {broken\nopsportal-output: [1]\nend\n"
     )
     job = completed(array, array.first, log_path=str(path))
-    assert queue_completed(job_ids=[job.pk], at=LATER) == 1
+    assert queue_completed(job_pks=[job.pk], at=LATER) == 1
     assert read_completed_batch(at=LATER) == 1
 
     rows = OutputFile.objects.order_by("name")

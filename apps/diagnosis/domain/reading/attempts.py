@@ -205,12 +205,12 @@ def attempts_by_job(jobs: Sequence[Job]) -> dict[int, list[Job]]:
 
 
 @transaction.atomic
-def follow_attempts(*, cluster: Cluster, job_ids: Iterable[int]) -> int:
+def follow_attempts(*, cluster: Cluster, job_pks: Iterable[int]) -> int:
     """Store the end of later attempts on the verdicts; return how many changed.
 
-    `job_ids` are primary keys of collected or corrected attempts on this cluster.
+    `job_pks` are primary keys of collected or corrected attempts on this cluster.
     """
-    again = Job.objects.filter(cluster=cluster, pk__in=job_ids, attempt__gt=1)
+    again = Job.objects.filter(cluster=cluster, pk__in=job_pks, attempt__gt=1)
     keys = {_JobKey(*row) for row in again.values_list("cluster_id", "job_id", "submitted_at")}
     if not keys:
         return 0

@@ -48,12 +48,12 @@ def template_lines(blocks: Iterable[Block]) -> dict[int, TemplateLine]:
     return lines
 
 
-def queue_completed(*, job_ids: Iterable[int], at: datetime) -> int:
+def queue_completed(*, job_pks: Iterable[int], at: datetime) -> int:
     """Queue the logs of these jobs that completed lately; return their number. Idempotent."""
     if not settings.READ_COMPLETED_LOGS:
         return 0
     jobs = Job.objects.filter(
-        pk__in=job_ids, state=JobState.COMPLETED, ended_at__gte=at - NEWEST, templates=None
+        pk__in=job_pks, state=JobState.COMPLETED, ended_at__gte=at - NEWEST, templates=None
     )
     rows = [CompletedLog(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
     CompletedLog.objects.bulk_create(rows, ignore_conflicts=True)

@@ -63,12 +63,12 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 
 @transaction.atomic
-def queue_harvests(*, job_ids: Iterable[int], at: datetime) -> int:
+def queue_harvests(*, job_pks: Iterable[int], at: datetime) -> int:
     """Queue a harvest for each of these jobs that did not complete; return their number.
 
     Idempotent.
     """
-    jobs = Job.objects.filter(pk__in=job_ids).exclude(state=JobState.COMPLETED)
+    jobs = Job.objects.filter(pk__in=job_pks).exclude(state=JobState.COMPLETED)
     new = [LogHarvest(job_id=pk, due_at=at) for pk in jobs.values_list("pk", flat=True)]
     LogHarvest.objects.bulk_create(new, ignore_conflicts=True)
     # A finished harvest is queued again: accounting corrected the job, or its script arrived

@@ -227,8 +227,8 @@ def _release_request(
         if changes.cluster:
             cluster = cluster_of_name.get(changes.cluster)
         if cluster is None:
-            job_ids = [candidate.verdict.job_id for candidate in members]
-            _leave_out(batch, job_ids, f"submission to {changes.cluster} is switched off")
+            job_pks = [candidate.verdict.job_id for candidate in members]
+            _leave_out(batch, job_pks, f"submission to {changes.cluster} is switched off")
             continue
         for array_members in _arrays(members, cluster, changes):
             released += _plan_array(
@@ -279,7 +279,7 @@ def _plan_array(
 
     If it cannot be planned, the jobs are left out.
     """
-    job_ids = [candidate.verdict.job_id for candidate in members]
+    job_pks = [candidate.verdict.job_id for candidate in members]
     why = batch.reason or f"Retry batch {batch.pk}."
     if changes.cluster:
         why = f"{why} On {cluster} instead of {submission.cluster}."
@@ -295,9 +295,9 @@ def _plan_array(
             cluster=cluster,
         )
     except InvalidFields as error:
-        _leave_out(batch, job_ids, str(error))
+        _leave_out(batch, job_pks, str(error))
         return 0
-    jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
+    jobs = batch.jobs.filter(job__in=job_pks, state=RetryState.WAITING)
     planned: int = jobs.update(state=RetryState.RELEASED, submission=retry, released_at=at)
     return planned
 
@@ -311,9 +311,9 @@ def _changes_by_job(
     return {job_pk: ResourceChanges.read(stored) for job_pk, stored in rows}
 
 
-def _leave_out(batch: RetryBatch, job_ids: Collection[int], why: str) -> None:
+def _leave_out(batch: RetryBatch, job_pks: Collection[int], why: str) -> None:
     """Leave waiting jobs out of a batch, given by their primary keys."""
-    jobs = batch.jobs.filter(job__in=job_ids, state=RetryState.WAITING)
+    jobs = batch.jobs.filter(job__in=job_pks, state=RetryState.WAITING)
     jobs.update(state=RetryState.LEFT_OUT, why=why[:500])
 
 
