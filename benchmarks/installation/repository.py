@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dev.processes import ROOT
 
-#: The commit of 1.0.0, the release before this one.
-PREVIOUS_COMMIT = "a0c364b70b01"
+#: The commit of 1.1.0, the release before this one.
+PREVIOUS_COMMIT = "c60f4843752b"
 #: The version of a former commit that has none of its own yet.
 PREVIOUS_VERSION = "0.2.9"
 _VERSION_LINE = re.compile('^version = "(.*)"$', re.MULTILINE)
