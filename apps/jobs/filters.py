@@ -9,8 +9,8 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import ExtractHour
 from django.http import QueryDict
 
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.models import Experiment
-from apps.accounts.permissions import scope_of
 from apps.clusters.models import Cluster, Site
 from apps.core.web.moments import MomentFilter
 from apps.core.web.query import AnyOf
@@ -47,10 +47,7 @@ _INT = {"min_value": -(2**31), "max_value": 2**31 - 1}
 
 
 def _experiments(request: Any) -> QuerySet[Experiment]:
-    scope = scope_of(getattr(request, "user", None))
-    if scope.sees_all:
-        return Experiment.objects.all()
-    return Experiment.objects.filter(pk__in=scope.experiment_keys)
+    return visible_experiments(getattr(request, "user", None))
 
 
 def _moment(example: str) -> forms.DateTimeInput:

@@ -13,8 +13,8 @@ from django.urls import reverse
 from django.utils.crypto import constant_time_compare, get_random_string
 from django.utils.feedgenerator import Atom1Feed
 
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.models import Experiment, Principal, User
-from apps.accounts.permissions import scope_of
 from apps.core.domain.event_kinds import headline
 from apps.core.domain.events import publish
 from apps.core.domain.hidden_characters import mark_hidden
@@ -78,13 +78,8 @@ def addresses_of(preferences: Preferences | None, request: Request | None = None
     if request is not None:
         return {str(request): _absolute("notifications:feed-request", token, request.key)}
 
-    scope = scope_of(preferences.user)
-    experiments = Experiment.objects.order_by("key")
-    if not scope.sees_all:
-        experiments = experiments.filter(pk__in=scope.experiment_keys)
-
     addresses = {"your notifications": _absolute("notifications:feed-inbox", token)}
-    for experiment in experiments:
+    for experiment in visible_experiments(preferences.user).order_by("key"):
         addresses[f"requests of {experiment}"] = _absolute(
             "notifications:feed-experiment", token, experiment.key
         )

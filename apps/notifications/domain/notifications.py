@@ -43,9 +43,8 @@ def visible_notifications(user: User | None) -> QuerySet[Notification]:
     scope = scope_of(user)
     if scope.sees_all:
         return notifications
-    mine = Q(request__experiment__in=scope.experiment_keys) | Q(
-        hold__experiment__in=scope.experiment_keys
-    )
+    mine = Q(request__experiment__in=scope.experiment_keys)
+    mine |= Q(hold__experiment__in=scope.experiment_keys)
     mine |= Q(report__experiment__in=scope.experiment_keys)
     if scope.roles:
         mine |= Q(hold__isnull=False, hold__experiment=None)

@@ -285,9 +285,8 @@ def _filter_visible(holds: QuerySet[Hold], user: User) -> QuerySet[Hold]:
     scope = scope_of(user)
     if scope.sees_all:
         return holds
-    mine = Q(experiment__in=scope.experiment_keys) | Q(
-        stage__request__experiment__in=scope.experiment_keys
-    )
+    mine = Q(experiment__in=scope.experiment_keys)
+    mine |= Q(stage__request__experiment__in=scope.experiment_keys)
     return holds.filter(mine | Q(experiment=None, stage=None))
 
 

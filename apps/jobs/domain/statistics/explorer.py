@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from apps.accounts.domain.experiments import visible_experiments
 from apps.accounts.models import Experiment, User
 from apps.accounts.permissions import scope_of
 from apps.jobs.domain.statistics.columns import Columns, sum_by
@@ -155,11 +156,8 @@ class Explorer:
     @cached_property
     def _experiments(self) -> dict[str, Experiment]:
         """The experiments that the user can see, by primary key as text."""
-        scope = scope_of(self.user)
-        visible = Experiment.objects.all()
-        if not scope.sees_all:
-            visible = visible.filter(pk__in=scope.experiment_keys)
-        return {str(experiment.pk): experiment for experiment in visible.order_by("key")}
+        visible = visible_experiments(self.user).order_by("key")
+        return {str(experiment.pk): experiment for experiment in visible}
 
     def name_of_experiment(self, text: str) -> str:
         """Return the name of the experiment that a filter names; the text if there is none."""

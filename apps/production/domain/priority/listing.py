@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from django.utils import timezone
 
-from apps.accounts.models import Experiment, User
+from apps.accounts.domain.experiments import visible_experiments
+from apps.accounts.models import User
 from apps.accounts.permissions import scope_of
 from apps.core.models import Event
 from apps.production.domain.forecast import Forecast, forecast_of
@@ -390,11 +391,8 @@ def queue_history(*, user: User, size: int = 30) -> list[QueueChange]:
             of_requests.append(event.target_id)
     requests = Request.objects.visible_to(user).filter(pk__in=of_requests)
     visible = {(False, str(pk)) for pk in requests.values_list("pk", flat=True)}
-    if scope.sees_all:
-        shares = Experiment.objects.all()
-    else:
-        shares = Experiment.objects.filter(pk__in=scope.experiment_keys)
-    visible |= {(True, str(pk)) for pk in shares.values_list("pk", flat=True)}
+    shares = visible_experiments(user).values_list("pk", flat=True)
+    visible |= {(True, str(pk)) for pk in shares}
     changes = []
     for event in events:
         ranks = event.data.get("rank_old"), event.data.get("rank_new")
